@@ -1,0 +1,322 @@
+//! Every type that crosses a stage boundary, in flow order.
+//!
+//! ```text
+//! detect ──Wake──▶ read ──Reading──▶ transform ──Step──▶ turns ──Delivery──▶ deliver ──Outcome──▶ state
+//! ```
+
+use std::fmt;
+
+use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
+
+/// detect → read: "look". It carries no data; what is true is what the next read finds.
+///
+/// The reason is for figures and logs alone: a reader must act the same on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The file system reported a write to the database or its log.
+    Event,
+    /// The timed poll that always runs beside the watcher.
+    Poll,
+    /// The watcher was registered again or lost events: whatever happened meanwhile is still to be read.
+    Rescan,
+    /// A lane that was full has room again.
+    Room,
+}
+
+/// read → transform: what one mirror's lane is told, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// The mirror has found its Hermes session. First on every lane, and again after a re-pin by discovery.
+    Bound(Binding),
+    /// The session ended by a fork compaction and goes on under another id.
+    Continued(HermesSessionId),
+    /// One row of the session that is followed.
+    Row(Row),
+    /// What the session has used so far; follows the row that closed a turn.
+    Usage(Usage),
+}
+
+/// Where a mirror starts in its session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// The session to follow.
+    pub session: HermesSessionId,
+    /// What was delivered of it before.
+    pub resume: Resume,
+}
+
+/// How far delivery had come: all rows up to `last`, and the first `partial` items of the row behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// The last row that was delivered whole.
+    pub last: MessageId,
+    /// A row that was delivered in part, with the number of its items that were.
+    pub partial: Option<(MessageId, u32)>,
+    /// The turn that was open, or closed without its idle edge delivered.
+    pub turn: Option<OpenTurn>,
+    /// Turn-closing rows passed in this session, the number a Python forwarder would count.
+    pub closed_turns: u64,
+}
+
+/// A turn whose idle edge is still to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenTurn {
+    /// What its items carry.
+    pub id: ResponseId,
+    /// Whether its closing row was delivered, so that only the idle edge is owed.
+    pub closed: bool,
+}
+
+/// Who speaks in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The person, or text that Hermes put into the user's role.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of one tool call.
+    Tool,
+    /// Anything else: `system`, `session_meta`, roles to come. Never shown.
+    Other,
+}
+
+/// One row of Hermes's `messages` table. Text has invalid UTF-8 replaced by U+FFFD, nothing else changed.
+#[derive(Clone, PartialEq)]
+pub struct Row {
+    /// `id`
+    pub id: MessageId,
+    /// `session_id`
+    pub session: HermesSessionId,
+    /// `role`
+    pub role: Role,
+    /// `content`; lists and objects stand as `\0json:` and JSON.
+    pub content: Option<String>,
+    /// `tool_calls`, JSON as stored, possibly malformed.
+    pub tool_calls: Option<String>,
+    /// `tool_call_id`
+    pub tool_call_id: Option<String>,
+    /// `tool_name`
+    pub tool_name: Option<String>,
+    /// `finish_reason`
+    pub finish_reason: Option<String>,
+    /// `reasoning`
+    pub reasoning: Option<String>,
+    /// `reasoning_content`
+    pub reasoning_content: Option<String>,
+    /// `display_kind` (0.20 and later)
+    pub display_kind: Option<String>,
+    /// `observed`: another person's message that a messaging gateway overheard.
+    pub observed: bool,
+    /// `timestamp`, seconds since the epoch.
+    pub timestamp: f64,
+    /// `token_count`
+    pub token_count: Option<u64>,
+    /// What the row is to the conversation.
+    pub standing: Standing,
+}
+
+impl fmt::Debug for Row {
+    /// Leaves the transcript's text out, so that no log shows it by accident.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("id", &self.id)
+            .field("session", &self.session)
+            .field("role", &self.role)
+            .field("chars", &self.content.as_ref().map(|c| c.chars().count()))
+            .field("standing", &self.standing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a row is to the conversation (design rule 8).
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Standing {
+    /// A message the conversation does not show yet.
+    #[default]
+    New,
+    /// A re-inserted copy of a row that was mirrored before.
+    Repeated,
+    /// Taken back by the person (`active = 0, compacted = 0`) before it was mirrored.
+    TakenBack,
+    /// The summary that a compaction put in place of older rows.
+    Summary(Box<Compaction>),
+}
+
+/// A compaction, as its boundary item shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compaction {
+    /// The summary's text, without its framing.
+    pub summary: String,
+    /// The live transcript after it: role and text of each row that has text.
+    pub live: Vec<(Role, String)>,
+    /// Tokens of the live transcript, where Hermes counted them; else 0.
+    pub token_count: u64,
+    /// The session's model.
+    pub model: Option<String>,
+}
+
+/// What a session and the sessions it continues have used, in total.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Usage {
+    /// The model in use now.
+    pub model: Option<String>,
+    /// Input tokens, those read from a cache included.
+    pub input_tokens: u64,
+    /// Output tokens, reasoning included.
+    pub output_tokens: u64,
+    /// Input tokens read from a cache.
+    pub cached_tokens: u64,
+    /// US dollars, where Hermes recorded a cost.
+    pub cost_usd: Option<f64>,
+}
+
+/// transform → turns: a reading with its row turned into items.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// As [`Reading::Bound`].
+    Bound(Binding),
+    /// As [`Reading::Continued`].
+    Continued(HermesSessionId),
+    /// The items of one row, in the order they are to be shown; none for a row that shows nothing.
+    Row(RowItems),
+    /// As [`Reading::Usage`].
+    Usage(Usage),
+}
+
+/// One row's items and what the row does to the turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowItems {
+    /// The row.
+    pub row: MessageId,
+    /// What the row does to the turn.
+    pub effect: TurnEffect,
+    /// Whether a Python forwarder would count the row as a completed turn
+    /// (an assistant row without tool calls, re-inserted ones and summaries included).
+    pub counts_as_turn_end: bool,
+    /// What is shown of it.
+    pub items: Vec<Item>,
+}
+
+/// What a row does to the turn it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEffect {
+    /// A user row: opens a turn.
+    Opens,
+    /// An assistant row with tool calls, or a tool's result: goes on with the turn, or recovers one whose start was missed.
+    Continues,
+    /// An assistant row without tool calls: closes the turn.
+    Closes,
+    /// Nothing: a repeat, a summary, a row that is not shown.
+    None,
+}
+
+/// One thing the conversation shows.
+#[derive(Clone, PartialEq)]
+pub enum Item {
+    /// The model's reasoning: shown live, never stored by the server.
+    Reasoning {
+        /// The text.
+        text: String,
+    },
+    /// A message in the user's role.
+    User {
+        /// The text.
+        text: String,
+        /// Images as `data:` URLs.
+        images: Vec<String>,
+        /// Text that the person did not type.
+        meta: bool,
+    },
+    /// A message of the model.
+    Assistant {
+        /// The text.
+        text: String,
+    },
+    /// A tool call.
+    FunctionCall {
+        /// What pairs it with its output.
+        call_id: String,
+        /// The tool.
+        name: String,
+        /// Its arguments, JSON in a string, passed on as stored.
+        arguments: String,
+    },
+    /// A tool's result.
+    FunctionCallOutput {
+        /// What pairs it with its call.
+        call_id: String,
+        /// The text.
+        output: String,
+    },
+    /// A compaction's boundary.
+    Compaction(Compaction),
+}
+
+impl fmt::Debug for Item {
+    /// Names the kind and leaves the transcript's text out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reasoning { .. } => "Reasoning",
+            Self::User { .. } => "User",
+            Self::Assistant { .. } => "Assistant",
+            Self::FunctionCall { .. } => "FunctionCall",
+            Self::FunctionCallOutput { .. } => "FunctionCallOutput",
+            Self::Compaction(_) => "Compaction",
+        })
+    }
+}
+
+/// turns → deliver: one thing to do on the lane, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivery {
+    /// What to send; nothing where only the cursor moves.
+    pub post: Option<Post>,
+    /// How far the cursor has come once the post is acknowledged.
+    pub mark: Option<Mark>,
+}
+
+/// What is sent to the server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Post {
+    /// A conversation item, or the live reasoning beside it.
+    Item {
+        /// What to show.
+        item: Item,
+        /// The turn it belongs to.
+        turn: ResponseId,
+    },
+    /// A turn has begun, or still runs.
+    Running {
+        /// The turn.
+        turn: ResponseId,
+    },
+    /// A turn is done.
+    Idle {
+        /// The turn.
+        turn: ResponseId,
+    },
+    /// What the session has used.
+    Usage(Usage),
+}
+
+/// The cursor after a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The row the delivery came from.
+    pub row: MessageId,
+    /// `Some(n)`: the row's first `n` items are delivered, more follow. `None`: the row is delivered whole.
+    pub items: Option<u32>,
+    /// The turn that is open, or owed an idle edge, after it.
+    pub turn: Option<OpenTurn>,
+    /// Turn-closing rows passed so far in this session.
+    pub closed_turns: u64,
+}
+
+/// deliver → state: what became of a post.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The server has it; a stored item has an id.
+    Delivered(Option<ItemId>),
+    /// The server will never take it, and why.
+    Refused(String),
+}

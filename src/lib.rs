@@ -1,0 +1,6 @@
+//! hermes-mirror shows a Hermes Agent terminal session in an Omnigent conversation, the instant each message is stored.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod event;
+pub mod ids;

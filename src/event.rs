@@ -9,18 +9,17 @@ use std::fmt;
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// detect → read: "look". It carries no data; what is true is what the next read finds.
-///
-/// The reason is for figures and logs alone: a reader must act the same on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Wake {
-    /// The file system reported a write to the database or its log.
-    Event,
+    /// The file system reported a write to the database or its log: a commit is near.
+    Event = 1,
     /// The timed poll that always runs beside the watcher.
-    Poll,
+    Poll = 2,
     /// The watcher was registered again or lost events: whatever happened meanwhile is still to be read.
-    Rescan,
-    /// A lane that was full has room again.
-    Room,
+    Rescan = 4,
+    /// A lane that was full has room again, or the pipeline has something to tell.
+    Room = 8,
 }
 
 /// read → transform: what one mirror's lane is told, in order.
@@ -54,8 +53,9 @@ pub struct Resume {
     pub partial: Option<(MessageId, u32)>,
     /// The turn that was open, or closed without its idle edge delivered.
     pub turn: Option<OpenTurn>,
-    /// Turn-closing rows passed in this session, the number a Python forwarder would count.
-    pub closed_turns: u64,
+    /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
+    /// `None` where nobody has counted.
+    pub closed_turns: Option<u64>,
 }
 
 /// A turn whose idle edge is still to come.

@@ -3,4 +3,6 @@
 
 pub mod config;
 pub mod event;
+pub mod hermes;
 pub mod ids;
+pub mod stage;

@@ -1,0 +1,3 @@
+//! The stages, one file each, in flow order.
+
+pub mod transform;

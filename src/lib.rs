@@ -4,3 +4,5 @@
 pub mod config;
 pub mod event;
 pub mod ids;
+pub mod omnigent;
+pub mod retry;

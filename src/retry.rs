@@ -1,0 +1,1 @@
+//! What is done about a failure, and how long is waited before the next attempt.

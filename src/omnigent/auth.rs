@@ -367,9 +367,9 @@ mod tests {
         let runs = dir.path().join("runs");
         let script = format!("echo x >> '{}'; echo t", runs.display());
         let source = command(&["sh", "-c", &script]);
-        block_on(async {
-            tokio::join!(source.refresh(), source.refresh(), source.refresh(), source.token())
-        });
+        let (first, second, token) =
+            block_on(async { tokio::join!(source.refresh(), source.refresh(), source.token()) });
+        assert!(first.unwrap() && second.unwrap() && token.unwrap().is_some());
         assert_eq!(std::fs::read_to_string(&runs).unwrap(), "x\n");
     }
 

@@ -70,7 +70,10 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("address", &self.address).field("tokens", &self.tokens).finish()
+        f.debug_struct("Client")
+            .field("address", &self.address)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
     }
 }
 

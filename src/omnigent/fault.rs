@@ -37,7 +37,7 @@ pub enum FaultKind {
 }
 
 /// The longest `Retry-After` that is passed on; a longer one is cut to it.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(24);
 
 /// How much of a server's message a [`Fault`] quotes, in characters.
 pub const LONGEST_MESSAGE: usize = 300;
@@ -95,24 +95,14 @@ pub(crate) fn presentable(message: &str, secret: Option<&str>) -> String {
         Some(secret) if !secret.is_empty() => own.replace(secret, "[token]"),
         _ => own.to_owned(),
     };
-    let line = own.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty());
-    let mut out = String::new();
-    let mut left = LONGEST_MESSAGE;
-    for word in line {
-        if !out.is_empty() {
-            out.push(' ');
-            left = left.saturating_sub(1);
-        }
-        let length = word.chars().count();
-        if length >= left {
-            out.extend(word.chars().take(left.saturating_sub(1)));
-            out.push('…');
-            break;
-        }
-        out.push_str(word);
-        left -= length;
+    let words = own.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    if line.chars().nth(LONGEST_MESSAGE).is_none() {
+        return line;
     }
-    out
+    let mut cut: String = line.chars().take(LONGEST_MESSAGE - 1).collect();
+    cut.push('…');
+    cut
 }
 
 #[cfg(test)]
@@ -122,7 +112,7 @@ mod tests {
     #[test]
     fn retry_after_is_read_in_both_forms() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        assert_eq!(retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(retry_after("120", now), Some(Duration::from_mins(2)));
         assert_eq!(retry_after(" 0 ", now), Some(Duration::ZERO));
         assert_eq!(retry_after("Sun, 06 Nov 1994 08:50:07 GMT", now), Some(Duration::from_secs(30)));
         assert_eq!(retry_after("Sunday, 06-Nov-94 08:50:07 GMT", now), Some(Duration::from_secs(30)));
@@ -145,7 +135,7 @@ mod tests {
         assert_eq!(presentable(" a\r\n\tb\u{1b}[2J ", None), "a b [2J");
         for n in 290..310 {
             let shown = presentable(&format!("{} tail", "ü".repeat(n)), None);
-            assert!(shown.chars().count() <= LONGEST_MESSAGE, "{n}: {}", shown.chars().count());
+            assert_eq!(shown.chars().count(), (n + 5).min(LONGEST_MESSAGE), "{n}");
         }
         assert_eq!(presentable("", None), "");
     }

@@ -103,15 +103,15 @@ impl Open {
             }
             token_count += at.token_count.unwrap_or(0);
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
-                let text = content::decode(stored, 0).text;
+                let text = content::decode(stored).into_text();
                 if !text.is_empty() {
                     live.push((at.role, text));
                 }
             }
             true
         })?;
-        let stored = row.content.as_deref().unwrap_or_default();
-        let summary = summary::parse(stored).map_or_else(|| stored.to_owned(), |parsed| parsed.summary);
+        let text = row.content.as_deref().map(content::decode).unwrap_or_default().into_text();
+        let summary = summary::parse(&text).map(|parsed| parsed.summary).unwrap_or(text);
         let model = self.session(&row.session)?.and_then(|session| session.model);
         Ok(Compaction { summary, live, token_count, model })
     }

@@ -196,9 +196,12 @@ fn same_time(a: f64, b: f64) -> bool {
     (a - b).abs() < ROUNDING
 }
 
-fn is_summary(row: &Row) -> bool {
+/// Whether a compaction wrote the row's text, in whole or in part.
+#[must_use]
+pub fn is_summary(row: &Row) -> bool {
+    let text = row.content.as_deref().map(content::decode);
     matches!(row.role, Role::User | Role::Assistant)
-        && row.content.as_deref().is_some_and(summary::is_summary)
+        && text.is_some_and(|content| summary::is_summary(&content.into_text()))
 }
 
 /// What two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
@@ -207,14 +210,17 @@ fn is_summary(row: &Row) -> bool {
 /// row's text, which the key leaves out.
 fn key(row: &Row) -> u64 {
     let stored = row.content.as_deref().unwrap_or_default();
-    let text = match summary::parse(stored).map(|summary| summary.prior) {
-        Some(Some(prior)) => prior,
-        Some(None) => stored.to_owned(),
-        None => content::comparable(stored),
+    let (text, images) = if row.role == Role::User {
+        let content = content::decode_user(stored);
+        (content.text, content.images.len())
+    } else {
+        (content::decode(stored).into_text(), 0)
     };
+    let text = summary::parse(&text).and_then(|summary| summary.prior).unwrap_or(text);
     let mut hash = DefaultHasher::new();
     row.role.hash(&mut hash);
     text.trim().hash(&mut hash);
+    images.hash(&mut hash);
     row.tool_call_id.hash(&mut hash);
     for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
         call.call_id.hash(&mut hash);

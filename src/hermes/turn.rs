@@ -1,9 +1,20 @@
 //! The turn that a cursor stands in, recovered from the rows before it.
 
 use super::connection::{Open, SourceError};
-use super::{summary, tool_calls};
+use super::rewrite::is_summary;
+use super::tool_calls;
 use crate::event::{OpenTurn, Resume, Role, Row, Standing};
 use crate::ids::{HermesSessionId, MessageId, ResponseId};
+
+/// Whether a row is the last of its turn: the model spoke and calls no tool. A list of calls that is broken
+/// beyond parsing counts as calls, unless Hermes recorded that the model had finished.
+#[must_use]
+pub fn closes(row: &Row) -> bool {
+    let calls = row.tool_calls.as_deref();
+    row.role == Role::Assistant
+        && (tool_calls::parse(calls, row.id).is_empty()
+            || (row.finish_reason.as_deref() == Some("stop") && !tool_calls::is_well_formed_list(calls)))
+}
 
 impl Open {
     /// Completes what is known of the turn at the cursor: its opener where nobody recorded it, and whether
@@ -33,7 +44,7 @@ impl Open {
             }
             match row.role {
                 Role::User => return Ok(Some(OpenTurn { id: ResponseId::for_turn(row.id), closed })),
-                Role::Assistant if !tool_calls::has_calls(row.tool_calls.as_deref()) => {
+                Role::Assistant if closes(&row) => {
                     if earliest.is_some() {
                         break;
                     }
@@ -46,8 +57,4 @@ impl Open {
         }
         Ok(earliest.map(|row| OpenTurn { id: ResponseId::for_turn(row), closed }))
     }
-}
-
-fn is_summary(row: &Row) -> bool {
-    row.content.as_deref().is_some_and(summary::is_summary)
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
-use crate::event::{Binding, Reading, Resume, Role, Row, Standing};
+use crate::event::{Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::{self, Found, Terminal};
-use crate::hermes::{Open, Rewrites, SourceError, tool_calls};
+use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
@@ -205,8 +205,7 @@ impl Feed {
         }
         following.read_to = row.id;
         following.turn_closed |= row.standing == Standing::New
-            && row.role == Role::Assistant
-            && !tool_calls::has_calls(row.tool_calls.as_deref());
+            && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
     }

@@ -7,7 +7,7 @@ use crate::config;
 use crate::event::{Compaction, Item, Reading, Role, Row, RowItems, Standing, Step, TurnEffect};
 use crate::hermes::content::{self, Content};
 use crate::hermes::synthetic::{self, Origin};
-use crate::hermes::tool_calls::{self, ToolCall};
+use crate::hermes::{tool_calls, turn};
 
 /// The stage, with its settings.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Transform {
     /// Reasoning, prose and tool calls of the model, in this order.
     fn assistant(&self, row: &Row) -> (TurnEffect, Vec<Item>) {
         let calls = tool_calls::parse(row.tool_calls.as_deref(), row.id);
-        let closes = closes(row, &calls);
+        let closes = turn::closes(row);
         let mut items = Vec::new();
         if self.config.reasoning {
             items.extend(self.reasoning(row).map(|text| Item::Reasoning { text }));
@@ -128,14 +128,6 @@ impl Transform {
     fn text(&self, text: &str) -> String {
         cut(content::without_nul(text.to_owned()), self.config.max_text_chars)
     }
-}
-
-/// Whether an assistant row ends its turn: it calls no tool. A list of calls that is broken beyond parsing
-/// counts as calls, unless Hermes recorded that the model had finished.
-fn closes(row: &Row, calls: &[ToolCall]) -> bool {
-    calls.is_empty()
-        || (row.finish_reason.as_deref() == Some("stop")
-            && !tool_calls::is_well_formed_list(row.tool_calls.as_deref()))
 }
 
 /// What is said of an answer that is not there, where the reason is on record. An ending that is merely

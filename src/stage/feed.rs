@@ -85,10 +85,10 @@ impl Feed {
         self.following = None;
     }
 
-    /// Gives the session up; discovery starts again.
-    pub fn release(&mut self) {
+    /// Gives the session up, to be taken again from `resume` once it is free.
+    pub fn release(&mut self, resume: Option<Binding>) {
         self.following = None;
-        self.resume = None;
+        self.resume = resume;
     }
 
     /// Whether its lane still runs.
@@ -141,36 +141,55 @@ impl Feed {
         Ok(())
     }
 
+    /// The session to follow: the one a person named, else the one bound before, else the one that fits.
+    /// One that a sibling mirrors is left to it.
     fn find(&mut self, open: &Open) -> Result<Option<Binding>, SourceError> {
         let bare = |session| Binding { session, resume: Resume::default() };
-        // The person's word comes first; a cursor of the same session says where to go on.
-        if let Target::Session(named) = &self.target {
-            if let Some(known) = &self.resume
-                && leads_to(open, named, &known.session)?
-            {
-                return Ok(Some(known.clone()));
-            }
-            return Ok(open.session(named)?.map(|session| bare(session.id)));
-        }
-        if let Some(known) = &self.resume {
-            return Ok(Some(known.clone()));
-        }
-        let Target::Terminal(terminal) = &self.target else { return Ok(None) };
-        match discovery::discover(open, terminal, &self.taken)? {
-            Found::Session(session) => Ok(Some(bare(session))),
-            Found::Nothing => Ok(None),
-            Found::Ambiguous(several) => {
-                if several != self.refused {
-                    let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
-                    tracing::warn!(
-                        conversation = %self.conversation,
-                        "several sessions could be this terminal's and none records a directory: {list}; \
-                         name one as `session` in [[mirror]]"
-                    );
-                    self.refused = several;
+        let known = self.resume.as_ref();
+        let found = match &self.target {
+            Target::Session(named) => match known {
+                Some(known) if leads_to(open, named, &known.session)? => Some(known.clone()),
+                _ => open.session(named)?.map(|session| bare(session.id)),
+            },
+            Target::Terminal(_) => known.cloned(),
+        };
+        let found = found.filter(|binding| !self.leave_to_sibling(&binding.session));
+        match &self.target {
+            Target::Terminal(terminal) if found.is_none() => {
+                match discovery::discover(open, terminal, &self.taken)? {
+                    Found::Session(session) => Ok(Some(bare(session))),
+                    Found::Nothing => Ok(None),
+                    Found::Ambiguous(several) => {
+                        self.refuse(several);
+                        Ok(None)
+                    }
                 }
-                Ok(None)
             }
+            _ => Ok(found),
+        }
+    }
+
+    fn leave_to_sibling(&mut self, session: &HermesSessionId) -> bool {
+        let taken = (self.taken)(session);
+        if taken && self.refused.as_slice() != std::slice::from_ref(session) {
+            tracing::warn!(
+                conversation = %self.conversation, %session,
+                "another mirror that was launched earlier mirrors this session; leaving it to that one"
+            );
+            self.refused = vec![session.clone()];
+        }
+        taken
+    }
+
+    fn refuse(&mut self, several: Vec<HermesSessionId>) {
+        if several != self.refused {
+            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                conversation = %self.conversation,
+                "several sessions could be this terminal's and none records a directory: {list}; \
+                 name one as `session` in [[mirror]]"
+            );
+            self.refused = several;
         }
     }
 

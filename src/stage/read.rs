@@ -46,6 +46,8 @@ pub enum Control {
     Release {
         /// Which mirror.
         feed: usize,
+        /// What it has delivered.
+        resume: Option<Binding>,
     },
     /// Read no more.
     Stop,
@@ -162,9 +164,9 @@ impl Reader {
                     }
                     self.look_again();
                 }
-                Control::Release { feed } => {
+                Control::Release { feed, resume } => {
                     if let Some(feed) = self.feeds.get_mut(feed) {
-                        feed.release();
+                        feed.release(resume);
                     }
                     self.look_again();
                 }

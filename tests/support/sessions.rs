@@ -118,7 +118,8 @@ impl Store {
             _ => return Err(invalid("order must be asc or desc")),
         }
         let place = |id: &str| {
-            all.iter().position(|item| item["id"] == id).ok_or_else(|| invalid("cursor is unknown"))
+            let unknown = || Refusal(404, "not_found", "Not found.".to_owned());
+            all.iter().position(|item| item["id"] == id).ok_or_else(unknown)
         };
         let from = get("after").map(place).transpose()?.map_or(0, |at| at + 1);
         let to = get("before").map(place).transpose()?.unwrap_or(all.len());
@@ -132,7 +133,8 @@ impl Store {
 
     fn event(&mut self, id: &str, body: &[u8]) -> Result<(u16, Value), Refusal> {
         self.find(id)?;
-        let event: Value = serde_json::from_slice(body).map_err(|_| invalid("body must be JSON"))?;
+        let event: Value = serde_json::from_slice(body)
+            .map_err(|_| Refusal(422, "unprocessable", "body must be JSON".to_owned()))?;
         let (Some(kind), Some(data)) = (event["type"].as_str(), event["data"].as_object()) else {
             return Err(invalid("body requires a string type and an object data"));
         };

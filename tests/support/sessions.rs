@@ -112,7 +112,7 @@ impl Store {
             return Err(invalid("limit must be 1 to 1000"));
         }
         let mut all: Vec<&Value> = items.iter().collect();
-        match get("order").unwrap_or("desc") {
+        match get("order").unwrap_or("asc") {
             "asc" => {}
             "desc" => all.reverse(),
             _ => return Err(invalid("order must be asc or desc")),

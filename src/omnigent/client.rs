@@ -120,6 +120,8 @@ impl Client {
     }
 
     /// One page of stored items, from behind `after` or from the end that `order` begins at. `limit` is 1 to 1000.
+    ///
+    /// A server answers 404 to an `after` that it does not hold, as it does to an unknown conversation.
     pub async fn items(
         &self,
         conversation: &ConversationId,

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use support::options::Options;
 use support::report::{self, Case};
 use support::rig::Template;
-use support::{child, role, run};
+use support::{check, child, role, run};
 
 fn main() -> ExitCode {
     let ended = role::play_if_asked().and_then(|played| if played { Ok(()) } else { measure() });
@@ -29,10 +29,11 @@ fn main() -> ExitCode {
 }
 
 fn measure() -> Result<()> {
-    let options = Options::from_command_line();
-    if options.list {
+    if Options::asked_for_tests() {
         return Ok(());
     }
+    let options = Options::from_command_line();
+    check::prove()?;
     // Below target/, which is on a disk where fsync means something; /tmp often is not.
     let parent = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(&parent)?;

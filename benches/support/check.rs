@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use super::script::{Kind, tag};
 use super::sink::Arrival;
@@ -11,24 +11,31 @@ use super::sink::Arrival;
 /// When the first item of each row arrived, row 1 first; or what is wrong with the run.
 pub fn first_arrivals(arrivals: &[Arrival], rows: u32) -> Result<Vec<Duration>> {
     let mut firsts: Vec<Duration> = Vec::new();
-    let mut items = 0;
+    let mut items = Vec::new();
     for arrival in arrivals {
         let Some(item) = Item::of(arrival)? else { continue };
         let newest = u32::try_from(firsts.len())?;
         if item.seq == newest + 1 {
-            complete(newest, items)?;
+            complete(newest, &mut items)?;
             firsts.push(arrival.at);
-            items = 0;
-        } else if item.seq <= newest && (item.seq < newest || items >= Kind::of(newest).items()) {
-            bail!("{} arrived again after {}", item.name(), tag("row", newest));
-        } else if item.seq > newest {
-            bail!("{} arrived straight after {}", item.name(), tag("row", newest));
+        } else {
+            ensure!(
+                item.seq >= newest,
+                "{} arrived again after {}",
+                tag("row", item.seq),
+                tag("row", newest)
+            );
+            ensure!(
+                item.seq == newest,
+                "{} arrived straight after {}",
+                tag("row", item.seq),
+                tag("row", newest)
+            );
         }
-        items += 1;
-        ensure!(item.fits(), "{} arrived as a {}", item.name(), item.item_type);
+        items.push(item.item_type);
     }
     let newest = u32::try_from(firsts.len())?;
-    complete(newest, items)?;
+    complete(newest, &mut items)?;
     ensure!(
         newest == rows,
         "{newest} of {rows} rows arrived; the next would have been {}",
@@ -37,9 +44,12 @@ pub fn first_arrivals(arrivals: &[Arrival], rows: u32) -> Result<Vec<Duration>> 
     Ok(firsts)
 }
 
-fn complete(seq: u32, items: u32) -> Result<()> {
-    let wanted = if seq == 0 { 0 } else { Kind::of(seq).items() };
-    ensure!(items == wanted, "{} arrived with {items} of {wanted} items", tag("row", seq));
+/// Whether row `seq` came as the items it should be, each once. Leaves the list empty for the next.
+fn complete(seq: u32, items: &mut Vec<String>) -> Result<()> {
+    let wanted: &[&str] = if seq == 0 { &[] } else { Kind::of(seq).item_types() };
+    items.sort_unstable();
+    ensure!(items == wanted, "{} arrived as {items:?} and should be {wanted:?}", tag("row", seq));
+    items.clear();
     Ok(())
 }
 
@@ -66,16 +76,37 @@ impl Item {
             .with_context(|| format!("an item of no row that was written: {}", arrival.body))?;
         Ok(Some(Self { seq, item_type: item_type.to_owned() }))
     }
+}
 
-    fn name(&self) -> String {
-        tag("row", self.seq)
+/// Shows that the check accepts a good run and refuses bad ones: a check that never fails proves nothing.
+pub fn prove() -> Result<()> {
+    let good: Vec<Arrival> = [
+        made(1, "message"),
+        made(2, "function_call"),
+        made(2, "message"),
+        made(3, "function_call_output"),
+        made(4, "message"),
+    ]
+    .into();
+    let accepted = |arrivals: &[Arrival]| first_arrivals(arrivals, 4).is_ok();
+    ensure!(accepted(&good), "the check refuses a good run");
+    for index in 0..good.len() {
+        let (head, tail) = good.split_at(index);
+        let Some((moved, rest)) = tail.split_first() else { continue };
+        let copy = std::slice::from_ref(moved);
+        ensure!(!accepted(&[head, rest].concat()), "the check misses a loss");
+        ensure!(!accepted(&[head, copy, copy, rest].concat()), "the check misses a repetition");
+        ensure!(!accepted(&[&good, copy].concat()), "the check misses a late repetition");
     }
+    let mut swapped = good.clone();
+    swapped.swap(3, 4);
+    ensure!(!accepted(&swapped), "the check misses a wrong order");
+    ensure!(!accepted(&[good.as_slice(), &[made(5, "message")]].concat()), "the check misses a row too many");
+    Ok(())
+}
 
-    fn fits(&self) -> bool {
-        match Kind::of(self.seq) {
-            Kind::User | Kind::Answer => self.item_type == "message",
-            Kind::Call => matches!(self.item_type.as_str(), "function_call" | "message"),
-            Kind::ToolResult => self.item_type == "function_call_output",
-        }
-    }
+fn made(seq: u32, item_type: &str) -> Arrival {
+    let data = json!({"item_type": item_type, "item_data": tag("row", seq), "response_id": "r"});
+    let event = json!({"type": "external_conversation_item", "data": data});
+    Arrival { at: Duration::ZERO, body: event.to_string() }
 }

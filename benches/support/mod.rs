@@ -18,5 +18,5 @@ pub mod tail;
 pub mod writer;
 
 mod floor;
+mod forwarder;
 mod look;
-mod seed_loop;

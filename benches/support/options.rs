@@ -7,9 +7,12 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+use super::script::ROWS_PER_TURN;
 use super::subject::Subject;
 
 /// Commit-to-POST latency, cost and memory of the mirror and of its baselines, side by side.
+///
+/// Takes about five minutes with the defaults.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo bench --bench latency --")]
 pub struct Options {
@@ -19,10 +22,10 @@ pub struct Options {
     /// Rounds; in each, every subject runs once.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
-    /// Rows of earlier conversation while idle cost is measured.
+    /// Rows of earlier conversation, in whole turns, while idle cost is measured.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(0..=800_000))]
     pub history: u32,
-    /// Rows of earlier conversation while latency is measured.
+    /// Rows of earlier conversation, in whole turns, while latency is measured.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=800_000))]
     pub busy_history: u32,
     /// Who runs, by name or letter.
@@ -52,12 +55,14 @@ pub struct Options {
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     pub bench: bool,
-    /// Asked by test runners: there are no tests here.
-    #[arg(long, hide = true)]
-    pub list: bool,
 }
 
 impl Options {
+    /// Whether a test runner asks which tests there are. There are none.
+    pub fn asked_for_tests() -> bool {
+        env::args().any(|argument| argument == "--list")
+    }
+
     /// Reads the arguments. Under `cargo test`, which gives no `--bench`, it is the smoke run: the arguments are then
     /// meant for the test harness that this program does not have.
     pub fn from_command_line() -> Self {
@@ -72,6 +77,9 @@ impl Options {
         options.smoke |= env::args().len() == 1;
         if options.smoke {
             options.shorten();
+        }
+        for rows in [&mut options.rows, &mut options.history, &mut options.busy_history] {
+            *rows = rows.next_multiple_of(ROWS_PER_TURN);
         }
         options
     }

@@ -191,8 +191,8 @@ fn notes(text: &mut String, figures: &[Figures], options: &Options) -> Result<()
     if let (Some(mirror), Some(floor)) = (p50(Subject::Attach), p50(Subject::Floor)) {
         writeln!(text, "hermes-mirror's p50 is {:.2} times the floor's.", mirror / floor)?;
     }
-    if let (Some(mirror), Some(seed)) = (p50(Subject::Attach), p50(Subject::SeedLoop)) {
-        writeln!(text, "hermes-mirror's p50 is {:.0} times below that of the seed's loop.", seed / mirror)?;
+    if let (Some(mirror), Some(polled)) = (p50(Subject::Attach), p50(Subject::Forwarder)) {
+        writeln!(text, "hermes-mirror's p50 is {:.0} times below the polling forwarder's.", polled / mirror)?;
     }
     let early: u32 = figures.iter().map(|line| line.early).sum();
     if early > 0 {

@@ -24,9 +24,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Fills it, in whole turns.
+    /// Fills it with `history` rows, which should be whole turns.
     pub fn create(scratch: &Path, history: u32, seed: u64) -> Result<Self> {
-        let history = history.next_multiple_of(ROWS_PER_TURN);
         let path = scratch.join(format!("template-{history}.db"));
         if !path.exists() {
             hermes_db::create(&path, SESSION, history, seed)?;

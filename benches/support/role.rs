@@ -11,7 +11,7 @@ use std::{env, process, thread};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{floor, look, seed_loop, writer};
+use super::{floor, forwarder, look, writer};
 
 /// The hidden argument that precedes a part's name and its [`Part`] as JSON.
 const FLAG: &str = "--play";
@@ -21,7 +21,7 @@ const FLAG: &str = "--play";
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     Writer,
-    SeedLoop,
+    Forwarder,
     Floor,
     Look,
 }
@@ -65,7 +65,7 @@ pub fn play_if_asked() -> Result<bool> {
     let orders = orders()?;
     match part.role {
         Role::Writer => writer::play(&part, &orders)?,
-        Role::SeedLoop => seed_loop::play(&part)?,
+        Role::Forwarder => forwarder::play(&part)?,
         Role::Floor => floor::play(&part)?,
         Role::Look => look::play(&part)?,
     }

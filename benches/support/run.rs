@@ -54,7 +54,7 @@ pub fn busy(
 ) -> Result<Busy> {
     let mut stage = Stage::set(scratch, template, options, subject)?;
     let before = stage.usage();
-    let last = stage.written + options.rows.next_multiple_of(ROWS_PER_TURN);
+    let last = stage.written + options.rows;
     let commits = stage.write(last, Pace::Scheduled)?;
     stage.wait_for(last)?;
     let used = used(before, stage.usage());

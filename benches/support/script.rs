@@ -31,9 +31,13 @@ impl Kind {
         }
     }
 
-    /// How many conversation items a row of this kind becomes: a call row carries interim prose as well.
-    pub fn items(self) -> u32 {
-        if self == Self::Call { 2 } else { 1 }
+    /// The conversation items that a row of this kind becomes, sorted: a call row carries interim prose as well.
+    pub fn item_types(self) -> &'static [&'static str] {
+        match self {
+            Self::User | Self::Answer => &["message"],
+            Self::Call => &["function_call", "message"],
+            Self::ToolResult => &["function_call_output"],
+        }
     }
 
     /// Value of the `role` column.

@@ -27,7 +27,7 @@ pub enum Subject {
     AttachPoll,
     /// The polling forwarder it replaces.
     #[value(alias = "c")]
-    SeedLoop,
+    Forwarder,
     /// The floor probe.
     #[value(alias = "d")]
     Floor,
@@ -38,14 +38,14 @@ pub enum Subject {
 
 impl Subject {
     /// All, in the order in which they take turns.
-    pub const ALL: [Self; 5] = [Self::Attach, Self::AttachPoll, Self::SeedLoop, Self::Floor, Self::Look];
+    pub const ALL: [Self; 5] = [Self::Attach, Self::AttachPoll, Self::Forwarder, Self::Floor, Self::Look];
 
     /// What the table calls it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Attach => "hermes-mirror",
             Self::AttachPoll => "hermes-mirror, poll 0.4 s",
-            Self::SeedLoop => "the seed's loop, 0.4 s",
+            Self::Forwarder => "polling forwarder, 0.4 s",
             Self::Floor => "floor probe (spins)",
             Self::Look => "data_version, 1 ms",
         }
@@ -63,7 +63,7 @@ impl Subject {
                 command.arg("--config").arg(config);
                 command
             }
-            Self::SeedLoop => Part { role: Role::SeedLoop, ..part.clone() }.command()?,
+            Self::Forwarder => Part { role: Role::Forwarder, ..part.clone() }.command()?,
             Self::Floor => Part { role: Role::Floor, ..part.clone() }.command()?,
             Self::Look => Part { role: Role::Look, ..part.clone() }.command()?,
         };

@@ -40,7 +40,6 @@ pub enum Pace {
 
 /// A running writer.
 pub struct Writer {
-    // Dropped with the pipe to its input, which ends it.
     guard: Guard,
     input: std::process::ChildStdin,
     output: Receiver<String>,

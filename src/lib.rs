@@ -3,4 +3,5 @@
 
 pub mod config;
 pub mod event;
+pub mod hermes;
 pub mod ids;

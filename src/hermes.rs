@@ -1,0 +1,3 @@
+//! All that is known of the source: Hermes Agent's state.db.
+
+pub mod locate;

@@ -55,7 +55,10 @@ fn every_example_is_valid_with_any_one_source_of_the_token() {
         });
         let text = paragraphs.collect::<Vec<_>>().join("\n\n");
         let config = parse(&text, "pipeline.toml").unwrap_or_else(|error| panic!("{}", error.render(false)));
-        assert!(config.source.db.is_some() && config.state.dir.is_some(), "the examples were not uncommented");
+        assert!(
+            config.source.db.is_some() && config.state.dir.is_some(),
+            "the examples were not uncommented"
+        );
         let auth = config.deliver.auth;
         let given = [auth.env.is_some(), auth.file.is_some(), auth.command.is_some()];
         assert_eq!(given.iter().filter(|given| **given).count(), 1, "{kept}");

@@ -91,19 +91,22 @@ impl ConfigError {
     #[must_use]
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-        let groups: Vec<Vec<Group<'_>>> = match self {
+        match self {
             Self::Unreadable { source, .. } => {
-                let group = Group::with_title(Level::ERROR.primary_title(format!("{self}: {source}")));
-                vec![vec![with_help(group, self.help())]]
+                let title = Level::ERROR.primary_title(format!("{self}: {source}"));
+                let help = self.help().map(|help| Level::HELP.primary_title(help));
+                let lines = [title].into_iter().chain(help);
+                let lines: Vec<String> =
+                    lines.map(|line| renderer.render(&[Group::with_title(line)])).collect();
+                lines.join("\n")
             }
             Self::Invalid(invalid) => {
-                let each = invalid.diagnostics.iter().map(|one| vec![invalid.group(one)]);
+                let each = invalid.diagnostics.iter().map(|one| invalid.group(one));
                 let total = Group::with_title(Level::ERROR.primary_title(invalid.summary()));
-                each.chain([vec![total]]).collect()
+                let texts: Vec<String> = each.chain([total]).map(|group| renderer.render(&[group])).collect();
+                texts.join("\n\n")
             }
-        };
-        let rendered: Vec<String> = groups.iter().map(|group| renderer.render(group)).collect();
-        rendered.join("\n\n")
+        }
     }
 }
 
@@ -158,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_span_beyond_the_text_or_inside_a_character_is_still_shown() {
-        for span in [0..usize::MAX, 1..2, 9..9, 3..1] {
+        for (start, end) in [(0, usize::MAX), (1, 2), (9, 9), (3, 1)] {
             let diagnostic = Diagnostic {
-                span,
+                span: start..end,
                 message: "odd".to_owned(),
                 label: String::new(),
                 help: None,

@@ -9,26 +9,44 @@ use super::diagnostic::Diagnostic;
 struct Unknown {
     table: String,
     key: String,
+    kind: Kind,
     span: Range<usize>,
+}
+
+/// What stands behind a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A table, or an array of them.
+    Table,
+    /// Anything else.
+    Value,
+}
+
+/// A key that a table has.
+struct Known {
+    table: String,
+    key: &'static str,
+    kind: Kind,
 }
 
 /// The place where all readers of one text report to.
 #[derive(Default)]
-pub(super) struct Problems {
+pub(super) struct Problems<'t> {
+    text: &'t str,
     found: RefCell<Vec<Diagnostic>>,
-    known: RefCell<Vec<(String, &'static str)>>,
+    known: RefCell<Vec<Known>>,
     unknown: RefCell<Vec<Unknown>>,
     secret: RefCell<Vec<Range<usize>>>,
     /// Lines that are not TOML; what was made of them says nothing.
     unreadable: Vec<Range<usize>>,
 }
 
-impl Problems {
+impl<'t> Problems<'t> {
     /// Begins with the errors of syntax in `text`.
-    pub(super) fn with_syntax(text: &str, errors: &[toml::de::Error]) -> Self {
+    pub(super) fn with_syntax(text: &'t str, errors: &[toml::de::Error]) -> Self {
         let found: Vec<Diagnostic> = errors.iter().map(|error| syntax(text, error)).collect();
         let unreadable = found.iter().map(|one| lines(text, &one.span)).collect();
-        Self { found: RefCell::new(found), unreadable, ..Self::default() }
+        Self { text, found: RefCell::new(found), unreadable, ..Self::default() }
     }
 
     /// Takes a problem, unless it is only the echo of an error of syntax on the same lines.
@@ -47,16 +65,13 @@ impl Problems {
     }
 
     /// Notes that `table` has `key`.
-    pub(super) fn know(&self, table: &str, key: &'static str) {
-        self.known.borrow_mut().push((table.to_owned(), key));
+    pub(super) fn know(&self, table: &str, key: &'static str, kind: Kind) {
+        self.known.borrow_mut().push(Known { table: table.to_owned(), key, kind });
     }
 
     /// Takes a key that `table` does not have.
-    pub(super) fn report_unknown(&self, table: &str, key: &str, span: Range<usize>, value: Range<usize>) {
-        if names_a_secret(key) {
-            self.hide(value);
-        }
-        self.unknown.borrow_mut().push(Unknown { table: table.to_owned(), key: key.to_owned(), span });
+    pub(super) fn report_unknown(&self, table: &str, key: &str, kind: Kind, span: Range<usize>) {
+        self.unknown.borrow_mut().push(Unknown { table: table.to_owned(), key: key.to_owned(), kind, span });
     }
 
     /// Keeps this part of the text from being shown.
@@ -64,14 +79,31 @@ impl Problems {
         self.secret.borrow_mut().push(span);
     }
 
+    /// Keeps what may be secret in an address from being shown: all before its `@` and all after its `?` or `#`.
+    pub(super) fn hide_address(&self, span: Range<usize>) {
+        let raw = self.text.get(span.clone()).unwrap_or_default();
+        if !raw.contains(['@', '?', '#', '\\']) {
+            return;
+        }
+        // With an escape in it, or without the usual form, there is no telling which part is which.
+        let Some(scheme) = raw.find("://").filter(|_| !raw.contains('\\')) else { return self.hide(span) };
+        let at = |offset: usize| span.start + offset;
+        if let Some(user) = raw.rfind('@') {
+            self.hide(at(scheme + "://".len())..at(user));
+        }
+        if let Some(query) = raw.find(['?', '#']) {
+            self.hide(at(query + 1)..span.end);
+        }
+    }
+
     /// Everything that is wrong, and the text as it may be shown. `None` where nothing is wrong.
-    pub(super) fn finish(self, text: &str) -> Option<(String, Vec<Diagnostic>)> {
+    pub(super) fn finish(self) -> Option<(String, Vec<Diagnostic>)> {
         for unknown in self.unknown.take() {
             let diagnostic = explain(unknown, &self.known.borrow());
             self.report(diagnostic);
         }
         let found = self.found.into_inner();
-        (!found.is_empty()).then(|| (masked(text, &self.secret.into_inner()), found))
+        (!found.is_empty()).then(|| (masked(self.text, &self.secret.into_inner()), found))
     }
 }
 
@@ -99,10 +131,10 @@ fn syntax(text: &str, error: &toml::de::Error) -> Diagnostic {
     Diagnostic { span, message, label: String::new(), help, related: None }
 }
 
-fn explain(unknown: Unknown, known: &[(String, &'static str)]) -> Diagnostic {
-    let Unknown { table, key, span } = unknown;
-    let own: Vec<&str> = known.iter().filter(|(of, _)| *of == table).map(|(_, key)| *key).collect();
-    let elsewhere = || known.iter().find(|(_, candidate)| *candidate == key).map(|(of, _)| of);
+fn explain(unknown: Unknown, known: &[Known]) -> Diagnostic {
+    let Unknown { table, key, kind, span } = unknown;
+    let own: Vec<&str> = known.iter().filter(|one| one.table == table).map(|one| one.key).collect();
+    let elsewhere = || known.iter().find(|one| one.key == key && one.kind == kind).map(|one| &one.table);
     let help = if names_a_secret(&key) {
         "a token never stands in this file; say in [deliver.auth.env], [deliver.auth.file] or \
          [deliver.auth.command] where it comes from"
@@ -114,9 +146,10 @@ fn explain(unknown: Unknown, known: &[(String, &'static str)]) -> Diagnostic {
     } else {
         format!("known here: {}", own.join(", "))
     };
+    let what = if kind == Kind::Table { "table" } else { "key" };
     Diagnostic {
         span,
-        message: format!("unknown key `{key}` in {table}"),
+        message: format!("unknown {what} `{key}` in {table}"),
         label: String::new(),
         help: Some(help),
         related: None,
@@ -129,13 +162,14 @@ pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let close = |candidate: &str| {
         let slips = (key.chars().count() / 3).max(1);
         strsim::damerau_levenshtein(&key, candidate) <= slips
+            || strsim::jaro_winkler(&key, candidate) >= 0.87
             || (key.len() > 1 && (candidate.contains(&key) || key.contains(candidate)))
     };
     let score = |candidate: &str| strsim::jaro_winkler(&key, candidate);
     known.iter().copied().filter(|candidate| close(candidate)).max_by(|a, b| score(a).total_cmp(&score(b)))
 }
 
-fn names_a_secret(key: &str) -> bool {
+pub(super) fn names_a_secret(key: &str) -> bool {
     let key = key.to_lowercase();
     ["token", "secret", "password", "passwd", "api_key", "apikey", "bearer", "authorization"]
         .iter()
@@ -179,6 +213,7 @@ mod tests {
             ("Mode", Some("mode")),
             ("settle", Some("settle_ms")),
             ("url", Some("base_url")),
+            ("fallback_pol", Some("fallback_poll_ms")),
             ("colour", None),
             ("x", None),
         ] {
@@ -189,10 +224,11 @@ mod tests {
     #[test]
     fn what_is_hidden_keeps_its_place_and_its_line_breaks() {
         let text = "a = \"http://üser:pw@host/p@th\"\nb = 'se\ncret'";
-        let shown = masked(text, &[36..44]);
+        let hidden = [0..1, text.find("se\n").unwrap()..text.len()];
+        let shown = masked(text, &hidden);
         assert_eq!(shown.len(), text.len());
-        assert!(!shown.contains("pw") && !shown.contains("ser"));
-        assert!(shown.contains("@host/p@th"));
+        assert!(!shown.contains("pw") && !shown.contains("ser") && !shown.contains("cret"));
+        assert!(shown.starts_with("* = \"http://") && shown.contains("@host/p@th"));
         assert_eq!(shown.matches('\n').count(), 2);
     }
 
@@ -211,6 +247,6 @@ mod tests {
         problems.report(at(4..5));
         problems.report(at(10..11));
         problems.report_missing(at(10..11));
-        assert_eq!(problems.finish(text).unwrap().1.len(), 2);
+        assert_eq!(problems.finish().unwrap().1.len(), 2);
     }
 }

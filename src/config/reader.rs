@@ -7,12 +7,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::Diagnostic;
-use super::problems::Problems;
+use super::problems::{Kind, Problems, names_a_secret, nearest};
 use super::rules::ValueError;
 
 /// What all tables of one text share.
 pub(super) struct Context<'a> {
-    pub problems: &'a Problems,
+    pub problems: &'a Problems<'a>,
     /// Where relative paths begin.
     pub directory: &'a Path,
     /// What `~` stands for.
@@ -48,7 +48,16 @@ impl<'a> Reader<'a> {
     pub(super) fn finish(self) {
         for (key, value) in self.table.into_iter().flatten() {
             if !self.known.contains(&key.get_ref().as_ref()) {
-                self.context.problems.report_unknown(&self.name, key.get_ref(), key.span(), value.span());
+                if names_a_secret(key.get_ref()) {
+                    self.context.problems.hide(value.span());
+                }
+                let tables = match value.get_ref() {
+                    DeValue::Table(_) => true,
+                    DeValue::Array(array) => array.iter().any(|element| element.get_ref().is_table()),
+                    _ => false,
+                };
+                let kind = if tables { Kind::Table } else { Kind::Value };
+                self.context.problems.report_unknown(&self.name, key.get_ref(), kind, key.span());
             }
         }
     }
@@ -67,7 +76,7 @@ impl<'a> Reader<'a> {
     /// The table below `key`, where there is one.
     pub(super) fn present_table(&mut self, key: &'static str) -> Option<Reader<'a>> {
         let name = self.path_of(key);
-        let value = self.take(key)?;
+        let value = self.take_as(key, Kind::Table)?;
         let DeValue::Table(table) = value.get_ref() else {
             self.mistyped(key, value, "a table", Some(format!("write it as {name}")));
             return None;
@@ -83,7 +92,7 @@ impl<'a> Reader<'a> {
 
     /// The tables below `key`, for example all `[[mirror]]`.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<Reader<'a>> {
-        let Some(value) = self.take(key) else { return Vec::new() };
+        let Some(value) = self.take_as(key, Kind::Table) else { return Vec::new() };
         let help = || Some(format!("write `[[{key}]]`, once for each"));
         let DeValue::Array(array) = value.get_ref() else {
             self.mistyped(key, value, "an array of tables", help());
@@ -202,17 +211,19 @@ impl<'a> Reader<'a> {
         choices: &[(&'static str, T)],
         default: T,
     ) -> T {
+        let Some(value) = self.take(key) else { return default };
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-        let Some(text) = self.text(key) else { return default };
-        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text.value) {
+        let all = format!("write \"{}\"", words.join("\" or \""));
+        let Some(text) = value.get_ref().as_str() else {
+            self.mistyped(key, value, "a text", Some(all));
+            return default;
+        };
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
             return *choice;
         }
-        let help = match super::problems::nearest(&text.value, &words) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("write one of \"{}\"", words.join("\", \"")),
-        };
-        let message = format!("`{key}` in {} can't be \"{}\"", self.name, text.value);
-        self.problem(text.span, message, &words.join(" or "), Some(help));
+        let help = nearest(text, &words).map_or(all, |near| format!("did you mean \"{near}\"?"));
+        let message = format!("`{key}` in {} can't be \"{text}\"", self.name);
+        self.problem(value.span(), message, &words.join(" or "), Some(help));
         default
     }
 
@@ -325,14 +336,23 @@ impl<'a> Reader<'a> {
         self.context.problems.hide(span);
     }
 
+    /// Keeps what may be secret in an address from being shown.
+    pub(super) fn hide_address(&self, span: Range<usize>) {
+        self.context.problems.hide_address(span);
+    }
+
     /// Whether the text has `key` here.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
     fn take(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
+        self.take_as(key, Kind::Value)
+    }
+
+    fn take_as(&mut self, key: &'static str, kind: Kind) -> Option<&'a Value<'a>> {
         self.known.push(key);
-        self.context.problems.know(&self.name, key);
+        self.context.problems.know(&self.name, key, kind);
         self.table?.get(key)
     }
 

@@ -40,13 +40,13 @@ fn parse_at(text: &str, name: &str, directory: &Path, home: Option<&Path>) -> Re
         let context = Context { problems: &problems, directory, home };
         config(Reader::root(&context, table.get_ref()), &problems)
     };
-    match problems.finish(text) {
+    match problems.finish() {
         None => Ok(config),
         Some((shown, diagnostics)) => Err(ConfigError::invalid(name, shown, diagnostics)),
     }
 }
 
-fn config(mut file: Reader<'_>, problems: &Problems) -> Config {
+fn config(mut file: Reader<'_>, problems: &Problems<'_>) -> Config {
     let config = Config {
         source: source(file.table("source")),
         detect: detect(file.table("detect")),
@@ -117,7 +117,7 @@ fn turns(mut table: Reader<'_>) -> Turns {
     turns
 }
 
-fn deliver(mut table: Reader<'_>, problems: &Problems) -> Deliver {
+fn deliver(mut table: Reader<'_>, problems: &Problems<'_>) -> Deliver {
     let default = Deliver::default();
     let deliver = Deliver {
         base_url: base_url(&mut table).unwrap_or(default.base_url),
@@ -136,10 +136,8 @@ fn deliver(mut table: Reader<'_>, problems: &Problems) -> Deliver {
 fn base_url(table: &mut Reader<'_>) -> Option<String> {
     let url = table.text("base_url")?;
     if let Err(error) = rules::base_url(&url.value) {
-        // Whatever is wrong with it, a password may be part of it in a place where nobody looks for one.
-        if url.value.contains(['@', '?', '#']) {
-            table.hide(url.span.clone());
-        }
+        // Whatever is wrong with it, a password may be part of it.
+        table.hide_address(url.span.clone());
         table.refuse("base_url", url.span, &error);
         return None;
     }
@@ -161,7 +159,7 @@ fn retry(mut table: Reader<'_>) -> Retry {
     retry
 }
 
-fn auth(mut table: Reader<'_>, problems: &Problems) -> Auth {
+fn auth(mut table: Reader<'_>, problems: &Problems<'_>) -> Auth {
     let env = table.present_table("env");
     let file = table.present_table("file");
     let command = table.present_table("command");
@@ -243,7 +241,7 @@ fn state(mut table: Reader<'_>) -> State {
     State { dir }
 }
 
-fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems) -> Vec<Mirror> {
+fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
     let mut conversations: Vec<Found<String>> = Vec::new();
     let mut bridge_dirs: Vec<Found<PathBuf>> = Vec::new();
     let mut mirrors = Vec::new();
@@ -298,7 +296,7 @@ fn unique<T: PartialEq>(
     why: &str,
     earlier: &mut Vec<Found<T>>,
     new: Option<Found<T>>,
-    problems: &Problems,
+    problems: &Problems<'_>,
 ) {
     let Some(new) = new else { return };
     match earlier.iter().find(|one| one.value == new.value) {

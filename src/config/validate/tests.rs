@@ -72,6 +72,8 @@ fn every_table_refuses_an_unknown_key() {
 fn a_key_in_the_wrong_table_is_told_where_it_belongs() {
     let error = at_home("jitter = 0.5").unwrap_err();
     assert_eq!(error.diagnostics()[0].help.as_deref(), Some("`jitter` belongs to [deliver.retry]"));
+    let error = at_home("[retry]\njitter = 0.5").unwrap_err();
+    assert_eq!(error.diagnostics()[0].help.as_deref(), Some("`retry` belongs to [deliver]"));
 }
 
 #[test]
@@ -165,6 +167,9 @@ fn no_token_is_ever_shown() {
         "[deliver]\nbase_url = \"http://user:s3cr3t\\u0040host\"",
         "[deliver]\nbase_url = 'http://host/?t=s3cr3t'",
         "[deliver]\nbase_url = 'http://s3cr3t@host",
+        "[deliver]\nbase_url = 'http:///user:s3cr3t@host'",
+        "[deliver]\nbase_url = 'http:user:s3cr3t@host'",
+        "[deliver]\nbase_url = 'http://host/#s3cr3t'",
         "[deliver.auth]\ntoken = 's3cr3t'",
         "[deliver.auth.env]\nname = 's3cr3t.x-y'",
         "[deliver]\nbearer_token = '''\ns3cr3t'''",
@@ -173,6 +178,12 @@ fn no_token_is_ever_shown() {
         let shown = format!("{error} {error:?} {} {}", error.render(false), error.render(true));
         assert!(!shown.contains("s3cr3t"), "{text}\n{shown}");
     }
+}
+
+#[test]
+fn the_rest_of_an_address_with_a_token_is_shown() {
+    let error = at_home("[deliver]\nbase_url = 'http://user:s3cr3t@host/api'").unwrap_err();
+    assert!(error.render(false).contains("'http://***********@host/api'"), "{}", error.render(false));
 }
 
 #[test]

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// A file or directory of ours can't be written.
-    #[error("cannot write {path}: {cause}; check that the disk is not full and that this user may write there")]
+    #[error(
+        "cannot write {path}: {cause}; check that the disk is not full and that this user may write there"
+    )]
     Write {
         /// What was to be written.
         path: PathBuf,

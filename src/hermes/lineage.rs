@@ -27,7 +27,8 @@ impl Open {
             Some(_) => 0,
         };
         let children = self.children(session)?.into_iter();
-        let mut real: Vec<_> = children.filter(|c| c.has_rows && c.id != *session && !c.is_side_session()).collect();
+        let mut real: Vec<_> =
+            children.filter(|c| c.has_rows && c.id != *session && !c.is_side_session()).collect();
         real.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.started_at.total_cmp(&b.started_at)));
         Ok(real.pop().map(|child| child.id))
     }
@@ -35,7 +36,8 @@ impl Open {
     /// The sessions this one continues by fork compactions, nearest first.
     pub fn ancestors(&self, session: &HermesSessionId) -> Result<Vec<Session>, SourceError> {
         let mut chain: Vec<Session> = Vec::new();
-        let mut next = self.session(session)?.filter(|s| s.marker != Some(Marker::Branch)).and_then(|s| s.parent);
+        let mut next =
+            self.session(session)?.filter(|s| s.marker != Some(Marker::Branch)).and_then(|s| s.parent);
         while let Some(id) = next.take() {
             if chain.len() >= LONGEST_CHAIN || chain.iter().any(|s| s.id == id) {
                 break;
@@ -51,7 +53,12 @@ impl Open {
     /// Marks a row's standing: new, re-inserted, or the summary of a compaction.
     ///
     /// `next` is the timestamp of the session's row behind it.
-    pub fn judge(&self, rewrites: &mut Rewrites, row: &mut Row, next: Option<f64>) -> Result<(), SourceError> {
+    pub fn judge(
+        &self,
+        rewrites: &mut Rewrites,
+        row: &mut Row,
+        next: Option<f64>,
+    ) -> Result<(), SourceError> {
         let at = row.id;
         let session = row.session.clone();
         let verdict = rewrites.judge(row, next, |from| self.ghosts(&session, from, at))?;

@@ -137,7 +137,8 @@ impl Rewrites {
 
     /// A clock that stands still or runs back: a row that kept the time of its original.
     fn runs_back(&self, row: &Row) -> bool {
-        row.timestamp > 0.0 && self.last.is_none_or(|last| last.id < row.id && row.timestamp <= last.timestamp)
+        row.timestamp > 0.0
+            && self.last.is_none_or(|last| last.id < row.id && row.timestamp <= last.timestamp)
     }
 }
 

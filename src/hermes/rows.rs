@@ -195,7 +195,11 @@ impl Open {
     }
 
     /// The row before `before` in its session: what a rewrite's first row is compared with after a restart.
-    pub fn row_before(&self, session: &HermesSessionId, before: MessageId) -> Result<Option<Row>, SourceError> {
+    pub fn row_before(
+        &self,
+        session: &HermesSessionId,
+        before: MessageId,
+    ) -> Result<Option<Row>, SourceError> {
         let run = || -> rusqlite::Result<Option<Row>> {
             let select = self.schema().select("messages", COLUMNS);
             let mut statement = self.conn().prepare_cached(&format!(
@@ -272,7 +276,9 @@ fn number(value: ValueRef<'_>) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "seconds since the epoch are far below 2^52")]
         ValueRef::Integer(n) => n as f64,
         ValueRef::Real(x) => x,
-        ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0.0),
+        ValueRef::Text(bytes) => {
+            std::str::from_utf8(bytes).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0.0)
+        }
         ValueRef::Null | ValueRef::Blob(_) => 0.0,
     }
 }
@@ -285,8 +291,13 @@ fn truth(value: ValueRef<'_>) -> Option<bool> {
 }
 
 fn size(row: &Row) -> u64 {
-    let parts =
-        [&row.content, &row.tool_calls, &row.tool_call_id, &row.tool_name, &row.reasoning, &row.reasoning_content];
+    let parts = [
+        &row.content,
+        &row.tool_calls,
+        &row.tool_call_id,
+        &row.tool_name,
+        &row.reasoning,
+        &row.reasoning_content,
+    ];
     parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
 }
-

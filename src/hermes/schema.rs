@@ -27,12 +27,21 @@ pub struct Gap {
 
 const OPTIONAL: &[Gap] = &[
     Gap { column: "sessions.cwd", consequence: "sessions are found by start time alone" },
-    Gap { column: "sessions.parent_session_id", consequence: "a compaction's continuation cannot be followed" },
+    Gap {
+        column: "sessions.parent_session_id",
+        consequence: "a compaction's continuation cannot be followed",
+    },
     Gap { column: "sessions.end_reason", consequence: "a compaction's continuation cannot be followed" },
-    Gap { column: "sessions.model_config", consequence: "branches and sub-agents are told apart by source alone" },
+    Gap {
+        column: "sessions.model_config",
+        consequence: "branches and sub-agents are told apart by source alone",
+    },
     Gap { column: "sessions.input_tokens", consequence: "token counts are not shown" },
     Gap { column: "messages.active", consequence: "rows taken back by /undo cannot be told" },
-    Gap { column: "messages.compacted", consequence: "in-place compactions are known by their summary alone" },
+    Gap {
+        column: "messages.compacted",
+        consequence: "in-place compactions are known by their summary alone",
+    },
     Gap { column: "messages.timestamp", consequence: "re-inserted rows cannot be told from new ones" },
     Gap { column: "messages.reasoning", consequence: "reasoning is not shown" },
 ];

@@ -124,7 +124,8 @@ impl Lane {
     fn next_reassertion(&self) -> Option<Instant> {
         let turns = &self.plan.config.turns;
         let running = self.running.as_ref()?;
-        let given_up = running.said.duration_since(running.heard) >= Duration::from_secs(turns.reassert_for_s);
+        let given_up =
+            running.said.duration_since(running.heard) >= Duration::from_secs(turns.reassert_for_s);
         let every = Duration::from_millis(turns.reassert_ms);
         (!every.is_zero() && !given_up).then(|| running.said + every)
     }

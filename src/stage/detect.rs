@@ -95,7 +95,7 @@ impl Detect {
     }
 
     /// Runs until `stop` is closed or the reader is gone.
-    pub fn run(mut self, stop: &Receiver<()>) {
+    pub fn run(&mut self, stop: &Receiver<()>) {
         loop {
             self.keep_watching();
             if !self.waker.wake(Wake::Poll) {
@@ -119,7 +119,11 @@ impl Detect {
             return;
         }
         let now = Identity::of(&self.directory).ok().flatten();
-        if self.watch.as_ref().is_some_and(|watch| Some(watch.directory) == now && watch.is_whole(&self.database)) {
+        if self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| Some(watch.directory) == now && watch.is_whole(&self.database))
+        {
             return;
         }
         self.watch = None;
@@ -218,7 +222,9 @@ impl Filter {
         if path == self.directory {
             return true;
         }
-        let (Some(name), database) = (path.file_name(), self.database.as_encoded_bytes()) else { return false };
+        let (Some(name), database) = (path.file_name(), self.database.as_encoded_bytes()) else {
+            return false;
+        };
         matches!(name.as_encoded_bytes().strip_prefix(database), Some(b"" | b"-wal" | b"-journal"))
     }
 }
@@ -235,7 +241,8 @@ fn explain(error: &notify::Error) -> String {
     match code {
         Some(ENOSPC) => "the limit fs.inotify.max_user_watches is reached".to_owned(),
         Some(EMFILE) => {
-            "a limit is reached: fs.inotify.max_user_instances, or this process's open files (ulimit -n)".to_owned()
+            "a limit is reached: fs.inotify.max_user_instances, or this process's open files (ulimit -n)"
+                .to_owned()
         }
         _ => error.to_string(),
     }
@@ -261,7 +268,8 @@ mod tests {
         for path in ["/h/state.db", "/h/state.db-wal", "/h/state.db-journal", "/h"] {
             assert_eq!(filter().wake(event(write, path)), Some(Wake::Event), "{path}");
         }
-        for kind in [EventKind::Create(CreateKind::File), EventKind::Remove(RemoveKind::File), EventKind::Any] {
+        for kind in [EventKind::Create(CreateKind::File), EventKind::Remove(RemoveKind::File), EventKind::Any]
+        {
             assert_eq!(filter().wake(event(kind, "/h/state.db")), Some(Wake::Event), "{kind:?}");
         }
     }

@@ -223,8 +223,7 @@ impl Feed {
             open.judge(&mut following.rewrites, &mut row, next)?;
         }
         following.read_to = row.id;
-        following.turn_closed |= row.standing == Standing::New
-            && turn::closes(&row);
+        following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
     }

@@ -143,7 +143,9 @@ mod tests {
             let post = match &delivery.post {
                 Some(Post::Running { turn }) => format!("R{}", short(turn)),
                 Some(Post::Idle { turn }) => format!("I{}", short(turn)),
-                Some(Post::Item { item: Item::Assistant { text }, turn }) => format!("{text}@{}", short(turn)),
+                Some(Post::Item { item: Item::Assistant { text }, turn }) => {
+                    format!("{text}@{}", short(turn))
+                }
                 Some(other) => format!("{other:?}"),
                 None => String::new(),
             };
@@ -179,7 +181,9 @@ mod tests {
     #[test]
     fn three_turns_in_one_read_give_three_idle_edges_each_behind_its_own_items() {
         let steps = (0..3)
-            .flat_map(|n| [row(2 * n + 1, TurnEffect::Opens, &["q"]), row(2 * n + 2, TurnEffect::Closes, &["a"])])
+            .flat_map(|n| {
+                [row(2 * n + 1, TurnEffect::Opens, &["q"]), row(2 * n + 2, TurnEffect::Closes, &["a"])]
+            })
             .collect();
         let shown = all(&mut Turns::new(), steps);
         let edges: Vec<_> = shown.iter().filter(|s| s.starts_with(['R', 'I'])).map(|s| &s[..2]).collect();

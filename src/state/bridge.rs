@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn a_cursor_placed_in_advance_is_honoured() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let placed = br#"{"hermes_session_id": "fork", "last_id": 41, "launch_epoch_s": 5.5, "heartbeat_ms": 1}"#;
+        let placed =
+            br#"{"hermes_session_id": "fork", "last_id": 41, "launch_epoch_s": 5.5, "heartbeat_ms": 1}"#;
         dir::replace(&dir.path().join(CURSOR), placed).expect("write");
         let binding = bridge(dir.path()).binding().expect("bound");
         assert_eq!(binding.session, HermesSessionId::new("fork"));
@@ -242,7 +243,9 @@ mod tests {
     #[test]
     fn a_damaged_file_is_no_cursor_and_no_panic() {
         let dir = tempfile::tempdir().expect("tempdir");
-        for damage in ["", "\0\0\0\0", "{\"hermes_session_id\": \"s", "[]", "null", "{\"hermes_session_id\": 3}"] {
+        for damage in
+            ["", "\0\0\0\0", "{\"hermes_session_id\": \"s", "[]", "null", "{\"hermes_session_id\": 3}"]
+        {
             dir::replace(&dir.path().join(CURSOR), damage.as_bytes()).expect("write");
             dir::replace(&dir.path().join(STATUS), damage.as_bytes()).expect("write");
             assert_eq!(bridge(dir.path()).binding(), None, "{damage:?}");

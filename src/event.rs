@@ -255,14 +255,22 @@ pub enum Item {
 impl fmt::Debug for Item {
     /// Names the kind and leaves the transcript's text out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reasoning { .. } => "Reasoning",
-            Self::User { .. } => "User",
-            Self::Assistant { .. } => "Assistant",
-            Self::FunctionCall { .. } => "FunctionCall",
-            Self::FunctionCallOutput { .. } => "FunctionCallOutput",
-            Self::Compaction(_) => "Compaction",
-        })
+        f.write_str(self.name())
+    }
+}
+
+impl Item {
+    /// What it is, in words for logs and reports.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Reasoning { .. } => "reasoning",
+            Self::User { .. } => "user message",
+            Self::Assistant { .. } => "assistant message",
+            Self::FunctionCall { .. } => "tool call",
+            Self::FunctionCallOutput { .. } => "tool output",
+            Self::Compaction(_) => "compaction",
+        }
     }
 }
 

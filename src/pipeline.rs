@@ -105,7 +105,7 @@ impl Pipeline {
         }
         let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
         let client = Client::new(&config.deliver, Box::new(environment))?;
-        let (waker, wakes) = wake::channel();
+        let (waker, wake_receiver) = wake::channel();
         let config = Arc::new(config);
         let configured_model = hermes::configured_beside(&database);
         let mut mirrors = Vec::with_capacity(config.mirror.len());
@@ -124,7 +124,7 @@ impl Pipeline {
             };
             mirrors.push(Mirror { plan, target: target(mirror), bridge_dir, launch_epoch_s });
         }
-        Ok(Self { config, database, mirrors, waker, wakes })
+        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver })
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered.

@@ -154,7 +154,10 @@ pub struct Open {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("path", &self.path).field("open", &self.open.is_some()).finish()
+        f.debug_struct("Source")
+            .field("path", &self.path)
+            .field("open", &self.open.is_some())
+            .finish_non_exhaustive()
     }
 }
 

@@ -47,22 +47,25 @@ pub fn discover(
         if session.is_side_session() || taken(&session.id) {
             continue;
         }
-        if let Some(cwd) = standing(open, &session, floor)? {
-            candidates.push((session, cwd));
+        if let Some(candidate) = stand(open, session, floor)? {
+            candidates.push(candidate);
         }
     }
     Ok(choose(&candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
 }
 
-/// The working directory of a candidate, or `None` where the session is none: what was branched or delegated
-/// is nobody's terminal, and what continues another candidate is reached through that one.
+/// A session that stands for election, and the directory it works in, where one is recorded.
+type Candidate = (Session, Option<String>);
+
+/// Takes a session as a candidate unless it is none: what was branched or delegated is nobody's terminal, and
+/// what continues another candidate is reached through that one.
 ///
 /// Hermes leaves `cwd` empty in the child that a compaction forks, so it is looked up along the chain.
-fn standing(open: &Open, session: &Session, floor: f64) -> Result<Option<Option<String>>, SourceError> {
+fn stand(open: &Open, session: Session, floor: f64) -> Result<Option<Candidate>, SourceError> {
     let mut cwd = session.cwd.clone();
     let mut parent = session.parent.clone();
     for _ in 0..LONGEST_CHAIN {
-        let Some(id) = parent else { return Ok(Some(cwd)) };
+        let Some(id) = parent else { return Ok(Some((session, cwd))) };
         let Some(ancestor) = open.session(&id)? else { return Ok(None) };
         if !ancestor.is_compacted_away() || ancestor.started_at >= floor {
             return Ok(None);
@@ -74,7 +77,7 @@ fn standing(open: &Open, session: &Session, floor: f64) -> Result<Option<Option<
 }
 
 /// Newest session of the directory; where no candidate records one, a lone candidate.
-fn choose(candidates: &[(Session, Option<String>)], is_workspace: impl Fn(&str) -> bool) -> Found {
+fn choose(candidates: &[Candidate], is_workspace: impl Fn(&str) -> bool) -> Found {
     let here = candidates.iter().filter(|(_, cwd)| cwd.as_deref().is_some_and(&is_workspace));
     let newest = here.max_by(|(a, _), (b, _)| a.started_at.total_cmp(&b.started_at).then(a.id.cmp(&b.id)));
     if let Some((session, _)) = newest {
@@ -102,7 +105,7 @@ fn same_directory(a: &Path, b: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn candidate(id: &str, started_at: f64, cwd: Option<&str>) -> (Session, Option<String>) {
+    fn candidate(id: &str, started_at: f64, cwd: Option<&str>) -> Candidate {
         let session = Session {
             id: HermesSessionId::new(id),
             source: "cli".to_owned(),

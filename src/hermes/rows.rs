@@ -220,7 +220,7 @@ impl Open {
                  AND ({calls} IS NULL OR {calls} IN ('', '[]', 'null'))"
             ))
             .and_then(|mut s| s.query_row((session.as_str(), last.get()), |row| row.get::<_, i64>(0)))
-            .map(|n| n.unsigned_abs())
+            .map(i64::unsigned_abs)
             .map_err(|e| self.error(e))
     }
 }

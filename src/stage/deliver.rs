@@ -213,14 +213,7 @@ pub async fn announce_session(
 
 fn name(post: &Post) -> &'static str {
     match post {
-        Post::Item { item, .. } => match item {
-            Item::Reasoning { .. } => "reasoning",
-            Item::User { .. } => "user message",
-            Item::Assistant { .. } => "assistant message",
-            Item::FunctionCall { .. } => "tool call",
-            Item::FunctionCallOutput { .. } => "tool output",
-            Item::Compaction(_) => "compaction",
-        },
+        Post::Item { item, .. } => item.name(),
         Post::Running { .. } => "running edge",
         Post::Idle { .. } => "idle edge",
         Post::Usage(_) => "usage",

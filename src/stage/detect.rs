@@ -54,6 +54,7 @@ impl Health {
     }
 
     /// Notes whether events arrive. Returns true when that is news.
+    #[allow(clippy::must_use_candidate, reason = "only who tells people needs to know whether it is news")]
     pub fn set_mute(&self, mute: bool) -> bool {
         self.0.mute.swap(mute, Ordering::Relaxed) != mute
     }

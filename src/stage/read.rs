@@ -27,9 +27,9 @@ const REAL_LOOK: Duration = Duration::from_secs(15);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
 /// How long after a session was created its first rows are awaited.
-const CONTINUATION_EXPECTED: Duration = Duration::from_secs(60);
+const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
 /// Where nothing wakes it, the reader looks at its own state this often.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// What the pipeline tells the reader.
 pub enum Control {

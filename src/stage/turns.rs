@@ -10,7 +10,7 @@ use crate::ids::{MessageId, ResponseId};
 /// The stage: where one conversation's turn stands.
 #[derive(Debug, Default)]
 pub struct Turns {
-    turn: Option<OpenTurn>,
+    open: Option<OpenTurn>,
     closed_turns: u64,
     partial: Option<(MessageId, u32)>,
     usage: Option<Usage>,
@@ -26,7 +26,7 @@ impl Turns {
     /// The turn that runs now; `None` between turns.
     #[must_use]
     pub fn running(&self) -> Option<&ResponseId> {
-        self.turn.as_ref().filter(|turn| !turn.closed).map(|turn| &turn.id)
+        self.open.as_ref().filter(|turn| !turn.closed).map(|turn| &turn.id)
     }
 
     /// What the next step asks to be delivered, in order.
@@ -46,14 +46,14 @@ impl Turns {
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.partial = resume.partial;
         self.closed_turns = resume.closed_turns.unwrap_or(0);
-        self.turn = resume.turn;
-        match self.turn.take() {
+        self.open = resume.turn;
+        match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
                 vec![Delivery { post: Some(Post::Idle { turn: turn.id }), mark: Some(mark) }]
             }
             Some(turn) => {
-                self.turn = Some(turn.clone());
+                self.open = Some(turn.clone());
                 vec![Delivery { post: Some(Post::Running { turn: turn.id }), mark: None }]
             }
             None => Vec::new(),
@@ -61,10 +61,10 @@ impl Turns {
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
-        let mut deliveries = self.open(&row);
+        let mut deliveries = self.begin(&row);
         self.closed_turns += u64::from(row.counts_as_turn_end);
         let closes = row.effect == TurnEffect::Closes;
-        if closes && let Some(turn) = &mut self.turn {
+        if closes && let Some(turn) = &mut self.open {
             turn.closed = true;
         }
         let delivered = match self.partial.take() {
@@ -74,7 +74,7 @@ impl Turns {
                 0
             }
         };
-        let turn = self.turn.as_ref().map_or_else(|| ResponseId::for_turn(row.row), |turn| turn.id.clone());
+        let turn = self.open.as_ref().map_or_else(|| ResponseId::for_turn(row.row), |turn| turn.id.clone());
         let count = row.items.len();
         let mut whole = count == 0;
         for (place, item) in (1_u32..).zip(row.items).filter(|(place, _)| *place > delivered) {
@@ -89,7 +89,7 @@ impl Turns {
             deliveries.push(Delivery { post: None, mark: Some(self.mark(row.row, None)) });
         }
         if closes {
-            self.turn = None;
+            self.open = None;
             let mark = self.mark(row.row, None);
             deliveries.push(Delivery { post: Some(Post::Idle { turn }), mark: Some(mark) });
         }
@@ -97,17 +97,17 @@ impl Turns {
     }
 
     /// Opens the turn that a user row begins, or one whose beginning was missed.
-    fn open(&mut self, row: &RowItems) -> Vec<Delivery> {
+    fn begin(&mut self, row: &RowItems) -> Vec<Delivery> {
         let opens = match row.effect {
             TurnEffect::Opens => true,
-            TurnEffect::Continues | TurnEffect::Closes => self.turn.is_none(),
+            TurnEffect::Continues | TurnEffect::Closes => self.open.is_none(),
             TurnEffect::None => false,
         };
         if !opens {
             return Vec::new();
         }
         let id = ResponseId::for_turn(row.row);
-        self.turn = Some(OpenTurn { id: id.clone(), closed: false });
+        self.open = Some(OpenTurn { id: id.clone(), closed: false });
         vec![Delivery { post: Some(Post::Running { turn: id }), mark: None }]
     }
 
@@ -120,7 +120,7 @@ impl Turns {
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
-        Mark { row, items, turn: self.turn.clone(), closed_turns: self.closed_turns }
+        Mark { row, items, turn: self.open.clone(), closed_turns: self.closed_turns }
     }
 }
 

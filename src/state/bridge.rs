@@ -130,12 +130,9 @@ impl Bridge {
 
     /// A delivery was acknowledged: the cursor moves.
     pub fn advance(&mut self, mark: &Mark, now_ms: i64) -> Result<(), StateError> {
-        match mark.items {
-            Some(items) => self.cursor.partial = Some((mark.row, items)),
-            None => {
-                self.cursor.last = mark.row;
-                self.cursor.partial = None;
-            }
+        self.cursor.partial = mark.items.map(|items| (mark.row, items));
+        if mark.items.is_none() {
+            self.cursor.last = mark.row;
         }
         self.cursor.turn = mark.turn.as_ref().map(|turn| turn.id.clone());
         if mark.turn.as_ref().is_none_or(|turn| !turn.closed) {

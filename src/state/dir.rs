@@ -1,7 +1,8 @@
 //! Directories and files of our own: readable by their owner alone, replaced whole.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,7 @@ pub fn file_name(id: &str) -> String {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
             name.push(char::from(byte));
         } else {
-            name.push_str(&format!("%{byte:02x}"));
+            let _ = write!(name, "%{byte:02x}");
         }
     }
     name

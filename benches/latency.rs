@@ -4,6 +4,8 @@
 //! the same for all subjects; the subjects take turns within each round, so that the machine's moods hit all alike.
 //! No figure is printed unless every row of every run arrived once, complete and in order.
 
+#![allow(clippy::disallowed_methods, reason = "databases and scratch files of the benchmark's own")]
+
 mod support;
 
 use std::fs;

@@ -17,6 +17,7 @@ use super::{
 /// Reads and validates a file. Relative paths in it begin at its directory, `~/` at the home directory.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    #[expect(clippy::disallowed_methods, reason = "pipeline.toml, not a database file")]
     let bytes = fs::read(path).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -177,16 +177,17 @@ impl Deliver {
 
     fn note_state(&mut self, written: Result<(), StateError>) {
         match written {
-            Ok(()) if self.state_fails => {
-                self.state_fails = false;
-                tracing::info!(conversation = %self.conversation, "the cursor is being written again");
+            Ok(()) => {
+                if std::mem::take(&mut self.state_fails) {
+                    tracing::info!(conversation = %self.conversation, "the cursor is being written again");
+                }
             }
-            Ok(()) => {}
-            Err(error) if !self.state_fails => {
-                self.state_fails = true;
-                tracing::error!(conversation = %self.conversation, "{error}; a restart now would repeat messages");
+            Err(error) => {
+                if !std::mem::replace(&mut self.state_fails, true) {
+                    let conversation = &self.conversation;
+                    tracing::error!(%conversation, "{error}; a restart now would repeat messages");
+                }
             }
-            Err(_) => {}
         }
     }
 }

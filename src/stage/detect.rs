@@ -259,19 +259,19 @@ mod tests {
         Filter { directory: PathBuf::from("/h"), database: OsString::from("state.db") }
     }
 
-    fn event(kind: EventKind, path: &str) -> notify::Result<Event> {
-        Ok(Event::new(kind).add_path(PathBuf::from(path)))
+    fn seen(kind: EventKind, path: &str) -> Option<Wake> {
+        filter().wake(Ok(Event::new(kind).add_path(PathBuf::from(path))))
     }
 
     #[test]
     fn writes_to_database_log_and_journal_wake() {
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         for path in ["/h/state.db", "/h/state.db-wal", "/h/state.db-journal", "/h"] {
-            assert_eq!(filter().wake(event(write, path)), Some(Wake::Event), "{path}");
+            assert_eq!(seen(write, path), Some(Wake::Event), "{path}");
         }
         for kind in [EventKind::Create(CreateKind::File), EventKind::Remove(RemoveKind::File), EventKind::Any]
         {
-            assert_eq!(filter().wake(event(kind, "/h/state.db")), Some(Wake::Event), "{kind:?}");
+            assert_eq!(seen(kind, "/h/state.db"), Some(Wake::Event), "{kind:?}");
         }
     }
 
@@ -280,11 +280,11 @@ mod tests {
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let touch = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
-        assert_eq!(filter().wake(event(write, "/h/state.db-shm")), None);
-        assert_eq!(filter().wake(event(close, "/h/state.db-wal")), None);
-        assert_eq!(filter().wake(event(touch, "/h/state.db")), None);
-        assert_eq!(filter().wake(event(write, "/h/state.db.bak")), None);
-        assert_eq!(filter().wake(event(write, "/h/config.yaml")), None);
+        assert_eq!(seen(write, "/h/state.db-shm"), None);
+        assert_eq!(seen(close, "/h/state.db-wal"), None);
+        assert_eq!(seen(touch, "/h/state.db"), None);
+        assert_eq!(seen(write, "/h/state.db.bak"), None);
+        assert_eq!(seen(write, "/h/config.yaml"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::ids::{MessageId, ResponseId};
 #[derive(Debug, Default)]
 pub struct Turns {
     open: Option<OpenTurn>,
-    closed_turns: u64,
+    closed: u64,
     partial: Option<(MessageId, u32)>,
     usage: Option<Usage>,
 }
@@ -34,7 +34,7 @@ impl Turns {
         match step {
             Step::Bound(binding) => self.resume(binding.resume),
             Step::Continued(_) => {
-                self.closed_turns = 0;
+                self.closed = 0;
                 Vec::new()
             }
             Step::Row(row) => self.row(row),
@@ -45,7 +45,7 @@ impl Turns {
     /// Takes the turn up where delivery had come to.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.partial = resume.partial;
-        self.closed_turns = resume.closed_turns.unwrap_or(0);
+        self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
         match self.open.take() {
             Some(turn) if turn.closed => {
@@ -62,7 +62,7 @@ impl Turns {
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
         let mut deliveries = self.begin(&row);
-        self.closed_turns += u64::from(row.counts_as_turn_end);
+        self.closed += u64::from(row.counts_as_turn_end);
         let closes = row.effect == TurnEffect::Closes;
         if closes && let Some(turn) = &mut self.open {
             turn.closed = true;
@@ -120,7 +120,7 @@ impl Turns {
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
-        Mark { row, items, turn: self.open.clone(), closed_turns: self.closed_turns }
+        Mark { row, items, turn: self.open.clone(), closed_turns: self.closed }
     }
 }
 

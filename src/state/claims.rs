@@ -40,6 +40,7 @@ fn is_fresh(heartbeat_ms: i64, now_ms: i64) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the tests' own")]
 mod tests {
     use super::super::bridge::Bridge;
     use super::*;

@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods, reason = "files of the tests' own")]
+
 use proptest::prelude::*;
 
 use super::*;

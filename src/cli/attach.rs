@@ -82,6 +82,7 @@ fn whole(flag: &str, path: &Path) -> Result<PathBuf, Misuse> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the tests' own")]
 mod tests {
     use super::*;
 

@@ -3,6 +3,8 @@
 
 mod support;
 
+#![allow(clippy::disallowed_methods, reason = "files of the tests' own")]
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -32,6 +32,7 @@ use crate::state::bridge::Bridge;
 use crate::state::{StateError, claims, dir};
 
 mod lane;
+pub mod prospect;
 mod supervise;
 
 use lane::{Lane, Plan};

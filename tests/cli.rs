@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     reason = "what can't be started can't be tested, and the helpers are tests too"
 )]
+#![allow(clippy::disallowed_methods, reason = "files of the tests' own")]
 
 use std::fs;
 use std::io::pipe;

@@ -132,7 +132,7 @@ impl World {
     }
 
     fn check(&self, arguments: &[&str]) -> String {
-        self.answer(&self.command(&cargo_bin!("hermes-mirror")).args(arguments).output().unwrap())
+        self.answer(&self.command(cargo_bin!("hermes-mirror")).args(arguments).output().unwrap())
     }
 
     /// What was said and how it ended, without what differs from run to run.

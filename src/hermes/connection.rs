@@ -144,8 +144,10 @@ impl SourceError {
 
     /// The first read is what needs the files beside the database: the database itself is open by then.
     fn from_first_read(path: &Path, cause: rusqlite::Error) -> Self {
+        // What an interrupted writer left in a -journal is for Hermes to roll back, whoever may write here.
+        let rollback = cause.sqlite_error().is_some_and(|e| e.extended_code == SQLITE_READONLY_ROLLBACK);
         match cause.sqlite_error_code() {
-            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => {
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if !rollback => {
                 Self::Sealed { path: path.to_owned(), cause }
             }
             _ => Self::from_sql(path, cause),

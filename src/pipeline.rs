@@ -21,6 +21,8 @@ use crate::stage::read::{Control, Reader};
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::StateError;
 
+pub mod prospect;
+
 mod lane;
 mod lanes;
 mod mirror;

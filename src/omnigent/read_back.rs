@@ -166,6 +166,6 @@ mod tests {
             })
         };
         assert_ne!(call("ab", "c"), call("a", "bc"));
-        assert_eq!(digest(&Item::Assistant { text: "hi".to_owned() }), 0);
+        assert_eq!(digest(&Item::Assistant { text: "hi".to_owned() }), 15_816_384_896_743_279_041);
     }
 }

@@ -74,8 +74,7 @@ impl Mirror {
         let conversation = ConversationId::new(mirror.conversation.as_str());
         let server = common.config.deliver.base_url.as_str();
         let writer = lock::conversation(&places.locks, server, &conversation)?;
-        let own = || places.dir.join(dir::file_name(&mirror.conversation));
-        let bridge_dir = mirror.bridge_dir.clone().unwrap_or_else(own);
+        let bridge_dir = bridge_dir(&places.dir, mirror);
         let launch_epoch_s = claim_epoch(mirror);
         let bridge = Bridge::open(bridge_dir.clone(), launch_epoch_s)?;
         let key = Key { server, conversation: &conversation, source: &common.database };
@@ -147,13 +146,19 @@ fn holds_claim(keeper: &Keeper, bridge_dir: &Path, launch_epoch_s: f64, now_ms: 
             .is_none_or(|session| !claims::is_taken(bridge_dir, session, launch_epoch_s, now_ms))
 }
 
+/// The mirror's bridge directory: a runner's, or one of its own below the state directory `root`.
+pub(super) fn bridge_dir(root: &Path, mirror: &config::Mirror) -> PathBuf {
+    mirror.bridge_dir.clone().unwrap_or_else(|| root.join(dir::file_name(&mirror.conversation)))
+}
+
 /// A mirror whose terminal's launch is not known stands behind those whose is.
 #[allow(clippy::cast_precision_loss, reason = "ms since the epoch are far below 2^52")]
-fn claim_epoch(mirror: &config::Mirror) -> f64 {
+pub(super) fn claim_epoch(mirror: &config::Mirror) -> f64 {
     mirror.launch_epoch.unwrap_or_else(|| now_ms() as f64 / 1_000.0)
 }
 
-fn target(mirror: &config::Mirror) -> Target {
+/// How a mirror knows its session.
+pub(super) fn target(mirror: &config::Mirror) -> Target {
     match (&mirror.session, &mirror.workspace) {
         (Some(session), _) => Target::Session(HermesSessionId::new(session.as_str())),
         (None, workspace) => Target::Terminal(Terminal {

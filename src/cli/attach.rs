@@ -115,6 +115,7 @@ mod tests {
         };
         let mut expected = Config { mirror: vec![mirror], ..Config::default() };
         expected.deliver.base_url = "http://127.0.0.1:1/prefix".to_owned();
+        expected.state.dir = Some("/bridge".into());
         assert_eq!(config, expected);
     }
 

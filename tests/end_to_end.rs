@@ -53,9 +53,18 @@ fn three_turns_in_one_read_are_idle_each_behind_its_own_items() {
         db.turn("s", &format!("q{n}"), &format!("a{n}"));
     }
     let expected = [
-        "running 1", "1 user: q1", "1 agent: a1", "idle 1", //
-        "running 3", "3 user: q2", "3 agent: a2", "idle 3", //
-        "running 5", "5 user: q3", "5 agent: a3", "idle 5",
+        "running 1",
+        "1 user: q1",
+        "1 agent: a1",
+        "idle 1", //
+        "running 3",
+        "3 user: q2",
+        "3 agent: a2",
+        "idle 3", //
+        "running 5",
+        "5 user: q3",
+        "5 agent: a3",
+        "idle 5",
     ];
     world.expect_all(world.attach(), &expected);
 }
@@ -124,7 +133,10 @@ fn usage_is_told_once_for_a_closed_turn_with_the_model_of_the_row() {
     told(1);
     // A turn that used nothing has nothing to tell.
     db.turn("s", "q2", "a2");
-    world.sink.wait_until(|state| support::shown::shown(state.events(&world.conversation)).len() >= 10, support::mirror::PATIENCE);
+    world.sink.wait_until(
+        |state| support::shown::shown(state.events(&world.conversation)).len() >= 10,
+        support::mirror::PATIENCE,
+    );
     db.count_tokens("s", 100, 1, 0);
     db.commit(|write| write.execute("UPDATE sessions SET model = NULL", []).unwrap());
     db.turn("s", "q3", "a3");

@@ -50,8 +50,14 @@ fn two_turns(db: &mut HermesDb) {
 }
 
 const TWO_TURNS: [&str; 8] = [
-    "running 1", "1 user: one", "1 agent: first", "idle 1", //
-    "running 3", "3 user: two", "3 agent: second", "idle 3",
+    "running 1",
+    "1 user: one",
+    "1 agent: first",
+    "idle 1", //
+    "running 3",
+    "3 user: two",
+    "3 agent: second",
+    "idle 3",
 ];
 
 fn then<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -133,10 +139,20 @@ fn two_compactions_within_a_turn_leave_the_turn_whole() {
             db.append("s", &Message::answer("done"));
         };
         let expected = [
-            "running 1", "1 user: one", "1 agent: first", "idle 1", //
-            "running 3", "3 user: look", "3 call c1 terminal {}", "3 output c1: out 1",
-            "compaction: sum 1", "3 call c2 terminal {}", "3 output c2: out 2",
-            "compaction: sum 2", "3 agent: done", "idle 3",
+            "running 1",
+            "1 user: one",
+            "1 agent: first",
+            "idle 1", //
+            "running 3",
+            "3 user: look",
+            "3 call c1 terminal {}",
+            "3 output c1: out 1",
+            "compaction: sum 1",
+            "3 call c2 terminal {}",
+            "3 output c2: out 2",
+            "compaction: sum 2",
+            "3 agent: done",
+            "idle 3",
         ];
         check(version, turn_with_a_tool, 8, second, &expected);
     }
@@ -150,9 +166,21 @@ fn rows_archived_before_they_were_shown_are_shown() {
         db.turn("s", "three", "third");
     };
     let expected = [
-        "running 1", "1 user: one", "1 agent: first", "idle 1", //
-        "running 3", "3 user: look", "3 call c1 terminal {}", "3 output c1: out 1", "3 agent: unseen", "idle 3",
-        "compaction: sum", "running 11", "11 user: three", "11 agent: third", "idle 11",
+        "running 1",
+        "1 user: one",
+        "1 agent: first",
+        "idle 1", //
+        "running 3",
+        "3 user: look",
+        "3 call c1 terminal {}",
+        "3 output c1: out 1",
+        "3 agent: unseen",
+        "idle 3",
+        "compaction: sum",
+        "running 11",
+        "11 user: three",
+        "11 agent: third",
+        "idle 11",
     ];
     check(Version::V19, turn_with_a_tool, 8, second, &expected);
 }
@@ -194,9 +222,17 @@ fn a_fork_amid_a_turn_leaves_the_turn_whole() {
         db.append("child", &Message::answer("done"));
     };
     let expected = [
-        "running 1", "1 user: one", "1 agent: first", "idle 1", //
-        "running 3", "3 user: look", "3 call c1 terminal {}", "3 output c1: out 1",
-        "compaction: sum", "3 agent: done", "idle 3",
+        "running 1",
+        "1 user: one",
+        "1 agent: first",
+        "idle 1", //
+        "running 3",
+        "3 user: look",
+        "3 call c1 terminal {}",
+        "3 output c1: out 1",
+        "compaction: sum",
+        "3 agent: done",
+        "idle 3",
     ];
     check(Version::V19, turn_with_a_tool, 8, second, &expected);
 }
@@ -271,7 +307,8 @@ fn check_every_start(rewrite: impl Fn(&mut HermesDb), session: &str, rows: std::
         let cursor = format!(r#"{{"hermes_session_id": "{session}", "last_id": {last}, "heartbeat_ms": 1}}"#);
         support::mirror::write(&world.bridge("a").join("hermes_forwarder.json"), &cursor);
         // The boundary needs an item to stand behind.
-        let before = serde_json::json!({"type": "message", "role": "user", "response_id": "r", "content": []});
+        let before =
+            serde_json::json!({"type": "message", "role": "user", "response_id": "r", "content": []});
         world.sink.add_item(&world.conversation, &before);
         let mirror = world.attach();
         db.turn(session, "three", "third");

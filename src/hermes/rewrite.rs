@@ -72,21 +72,16 @@ struct Rewrite {
 }
 
 impl Rewrites {
-    /// Starts behind `last`, the newest row already mirrored, where there is one.
-    #[must_use]
-    pub fn after(last: Option<&Row>) -> Self {
-        Self { last: last.map(Stamp::of), ..Self::default() }
-    }
-
     /// Judges the next row of the session.
     ///
-    /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once,
-    /// when a rewrite may begin here, for the mirrored rows from an id on: older ones were no longer live.
+    /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once, when a
+    /// rewrite may begin here: for the mirrored rows from an id on (older ones were no longer live), given the
+    /// first row of the rewrite.
     pub fn judge<E>(
         &mut self,
         row: &Row,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
         let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
@@ -114,7 +109,7 @@ impl Rewrites {
         row: &Row,
         is_summary: bool,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
     ) -> Result<Verdict, E> {
         // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
         let head = self.open.take().map(|open| open.first);
@@ -126,8 +121,9 @@ impl Rewrites {
         if !(is_summary || chained || self.runs_back(row)) {
             return Ok(Verdict::New);
         }
-        let ghosts = ghosts(self.generation)?;
-        let mut rewrite = Rewrite { first: first.unwrap_or(row.id), ghosts, next: 0, chain: None };
+        let first = first.unwrap_or(row.id);
+        let ghosts = ghosts(self.generation, first)?;
+        let mut rewrite = Rewrite { first, ghosts, next: 0, chain: None };
         let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
         if verdict.is_some() {
             self.open = Some(rewrite);

@@ -101,7 +101,12 @@ impl HermesDb {
         let version = self.version;
         let calls = message.calls();
         self.commit(|write| {
-            insert(write, "messages", version, &message.columns(session, message.timestamp.unwrap_or_else(now)));
+            insert(
+                write,
+                "messages",
+                version,
+                &message.columns(session, message.timestamp.unwrap_or_else(now)),
+            );
             let id = write.last_insert_rowid();
             write
                 .execute(
@@ -147,7 +152,9 @@ impl HermesDb {
         self.commit(|write| {
             let hide = "UPDATE messages SET active = 0 WHERE session_id = ?1 AND id >= ?2 AND active = 1";
             write.execute(hide, params![session, first]).unwrap();
-            write.execute("UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?1", [session]).unwrap();
+            write
+                .execute("UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?1", [session])
+                .unwrap();
         });
     }
 
@@ -156,7 +163,8 @@ impl HermesDb {
         let after = self.compacted(session, kept, summary);
         let version = self.version;
         self.commit(|write| {
-            let archive = "UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ?1 AND active = 1";
+            let archive =
+                "UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ?1 AND active = 1";
             write.execute(archive, [session]).unwrap();
             fill(write, version, session, &after);
         });

@@ -71,7 +71,10 @@ impl Message {
 
     /// How many tools it calls.
     pub fn calls(&self) -> i64 {
-        let list = self.tool_calls.as_deref().and_then(|calls| serde_json::from_str::<serde_json::Value>(calls).ok());
+        let list = self
+            .tool_calls
+            .as_deref()
+            .and_then(|calls| serde_json::from_str::<serde_json::Value>(calls).ok());
         list.and_then(|list| list.as_array().map(Vec::len)).map_or(0, |count| i64::try_from(count).unwrap())
     }
 

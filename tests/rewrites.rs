@@ -101,6 +101,29 @@ fn a_summary_merged_into_a_kept_row_is_a_boundary_and_no_message() {
 }
 
 #[test]
+fn a_merged_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
+    let second = |db: &mut HermesDb| {
+        db.compact_in_place("s", KEPT, Summary::Merged("sum 1"));
+        db.turn("s", "three", "third");
+        db.compact_in_place("s", Kept { head: 1, tail: 4 }, Summary::Row("sum 2"));
+        db.turn("s", "four", "fourth");
+    };
+    let end = [
+        "compaction: sum 1",
+        "running 8",
+        "8 user: three",
+        "8 agent: third",
+        "idle 8", //
+        "compaction: sum 2",
+        "running 16",
+        "16 user: four",
+        "16 agent: fourth",
+        "idle 16",
+    ];
+    check(Version::V20, two_turns, 8, second, &then(&end));
+}
+
+#[test]
 fn five_compactions_in_a_session_are_five_boundaries() {
     let mut expected: Vec<String> = TWO_TURNS.iter().map(|line| (*line).to_owned()).collect();
     // Each leaves head, summary and tail: four rows, and two more for the turn behind it.

@@ -207,7 +207,6 @@ impl HermesDb {
             Summary::Merged(text) => {
                 let first = tail.first_mut().expect("a row to merge into");
                 first.content = Some(merged(first.content.as_deref().unwrap_or_default(), text));
-                first.timestamp = None;
             }
         }
         live.extend(tail);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -142,13 +143,24 @@ impl Pipeline {
         let watching = spawn_detector(detector, stopped)?;
         let pilot = Pilot { mirrors: self.mirrors, orders, waker: self.waker };
 
-        pilot.watch_over(&mut lanes, &mut read_done, shutdown).await;
+        tokio::pin!(shutdown);
+        let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
         // Step one: read no more. Dropping the reader lets go of the lanes' other ends.
         drop(stop);
-        pilot.order(Control::Stop);
-        let _ = read_done.await;
-        // Step two: let the lanes deliver what they hold.
-        let drained = lanes.drain(Duration::from_millis(self.config.deliver.drain_ms), mode).await;
+        if !reader_ended {
+            pilot.order(Control::Stop);
+            let _ = read_done.await;
+        }
+        // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
+        let drain = Duration::from_millis(self.config.deliver.drain_ms);
+        let drained = lanes
+            .drain(async {
+                if reader_ended && mode == Mode::Once {
+                    shutdown.await;
+                }
+                tokio::time::sleep(drain).await;
+            })
+            .await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
         let bound = pilot.mirrors.iter().filter(|mirror| mirror.binding().is_some()).count();
         Ok(Ended { drained, bound, mirrors: pilot.mirrors.len() })
@@ -240,15 +252,13 @@ impl Lanes {
         sender
     }
 
-    /// Waits until every lane has delivered what it holds, after a signal no longer than `deadline`.
-    async fn drain(mut self, deadline: Duration, mode: Mode) -> bool {
-        let all = async { while self.tasks.join_next().await.is_some() {} };
-        match mode {
-            Mode::Follow => tokio::time::timeout(deadline, all).await.is_ok(),
-            Mode::Once => {
-                all.await;
-                true
-            }
+    /// Waits until every lane has delivered what it holds, no longer than until `deadline` is ready. Returns
+    /// whether all have.
+    async fn drain(mut self, deadline: impl Future<Output = ()>) -> bool {
+        tokio::select! {
+            biased;
+            () = async { while self.tasks.join_next().await.is_some() {} } => true,
+            () = deadline => false,
         }
     }
 }
@@ -267,21 +277,21 @@ impl Pilot {
         self.waker.wake(Wake::Room);
     }
 
-    /// Renews claims and restarts lanes until it is time to stop.
+    /// Renews claims and restarts lanes until it is time to stop. Returns whether that is because the reader
+    /// has ended.
     async fn watch_over(
         &self,
         lanes: &mut Lanes,
         read_done: &mut oneshot::Receiver<()>,
-        shutdown: impl Future<Output = ()>,
-    ) {
-        tokio::pin!(shutdown);
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> bool {
         let mut heartbeat = tokio::time::interval(claims::HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut lost = BTreeSet::new();
         loop {
             tokio::select! {
-                () = &mut shutdown => return,
-                _ = &mut *read_done => return,
+                () = &mut shutdown => return false,
+                _ = &mut *read_done => return true,
                 _ = heartbeat.tick() => self.renew_claims(&mut lost),
                 (at, wait) = lanes.failed() => {
                     tokio::time::sleep(wait).await;

@@ -40,6 +40,7 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tracing::debug!("started");
         let shutdown = async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             tracing::info!("stopping");

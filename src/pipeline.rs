@@ -125,15 +125,22 @@ impl Pipeline {
         let watching = spawn_detector(detector, stopped)?;
         let pilot = Pilot::new(self.mirrors, orders, self.waker);
 
-        let already_read = pilot.watch_over(&mut lanes, &mut read_done, shutdown).await;
+        tokio::pin!(shutdown);
+        let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
         // Step one: read no more. Dropping the reader lets go of the lanes' other ends.
         drop(stop);
-        if !already_read {
+        if !reader_ended {
             pilot.order(Control::Stop);
             let _ = read_done.await;
         }
-        // Step two: let the lanes deliver what they hold.
-        let deadline = (mode == Mode::Follow).then(|| Duration::from_millis(self.config.deliver.drain_ms));
+        // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
+        let drain = Duration::from_millis(self.config.deliver.drain_ms);
+        let deadline = async {
+            if reader_ended && mode == Mode::Once {
+                shutdown.await;
+            }
+            tokio::time::sleep(drain).await;
+        };
         let drained = lanes.drain(deadline).await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
         Ok(Ended { drained, bound: pilot.bound(), mirrors: pilot.mirrors() })

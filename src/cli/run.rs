@@ -40,12 +40,16 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tracing::debug!("started");
         let shutdown = async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             tracing::info!("stopping");
         };
         anyhow::Ok(pipeline.run(mode, shutdown).await?)
     })?;
+    if once && !ended.drained {
+        anyhow::bail!("not everything was delivered; the rest follows at the next start");
+    }
     if !ended.drained {
         tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
     }

@@ -116,9 +116,10 @@ impl Reader {
             if self.stopped {
                 break;
             }
+            self.make_use_of_room(kinds);
             if kinds.announces_commit() {
                 self.chase();
-            } else if self.is_due(kinds) {
+            } else if self.is_due() {
                 self.look_unannounced(kinds);
             }
             self.release_when_quiet();
@@ -183,11 +184,15 @@ impl Reader {
         }
     }
 
-    /// Whether a wake without an event is worth a look. While the database is let go, `stat` decides.
-    fn is_due(&mut self, kinds: Kinds) -> bool {
+    /// A lane that was full has room: rows that waited for it are to be read though nothing has changed.
+    fn make_use_of_room(&mut self, kinds: Kinds) {
         if kinds.has(Wake::Room) {
             self.look_again();
         }
+    }
+
+    /// Whether a wake without an event is worth a look. While the database is let go, `stat` decides.
+    fn is_due(&mut self) -> bool {
         if self.source.is_open() || self.fault.is_some() || self.looked.elapsed() >= REAL_LOOK {
             return true;
         }
@@ -234,6 +239,7 @@ impl Reader {
             if !quiet {
                 event = Instant::now();
             }
+            self.make_use_of_room(kinds);
             self.obey();
         }
     }

@@ -238,6 +238,19 @@ impl Account {
             .map_err(|e| self.ledger.error(e))
     }
 
+    /// Whether the conversation was searched, in vain, for what an earlier ledger had recorded.
+    pub fn is_searched(&self) -> Result<bool, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached("SELECT searched FROM mirror WHERE id = ?1")
+            .and_then(|mut s| s.query_row([self.id], |row| row.get(0)))
+            .map_err(|e| self.ledger.error(e))
+    }
+
+    /// The conversation was searched in vain.
+    pub fn set_searched(&self) -> Result<(), StateError> {
+        self.execute("UPDATE mirror SET searched = 1 WHERE id = ?1", [self.id])
+    }
+
     /// What became of a turn's closing edge, as far as it is on record.
     pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
         let conn = self.ledger.conn();

@@ -19,6 +19,7 @@ const STEPS: &[&str] = &["
         turn         TEXT,
         turn_closed  INTEGER NOT NULL DEFAULT 0,
         closed_turns INTEGER NOT NULL DEFAULT 0,
+        searched     INTEGER NOT NULL DEFAULT 0,
         UNIQUE (server, conversation, source)
     );
     -- An item that the server acknowledged, or that was found there by read-back.

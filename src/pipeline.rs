@@ -30,6 +30,8 @@ mod pilot;
 mod recovering;
 mod supervise;
 
+pub use lanes::Drain;
+
 use lanes::Lanes;
 use mirror::{Common, Mirror, Places};
 use pilot::Pilot;
@@ -66,8 +68,8 @@ pub enum PipelineError {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Every row that was read was delivered. If not, the rest is read again at the next start.
-    pub drained: bool,
+    /// What became of the rows that were read.
+    pub drain: Drain,
     /// Mirrors that had found their session by then.
     pub bound: usize,
     /// All mirrors.
@@ -134,16 +136,16 @@ impl Pipeline {
             let _ = read_done.await;
         }
         // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
-        let drain = Duration::from_millis(self.config.deliver.drain_ms);
+        let patience = Duration::from_millis(self.config.deliver.drain_ms);
         let deadline = async {
             if reader_ended && mode == Mode::Once {
                 shutdown.await;
             }
-            tokio::time::sleep(drain).await;
+            tokio::time::sleep(patience).await;
         };
-        let drained = lanes.drain(deadline).await;
+        let drain = lanes.drain(deadline).await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
-        Ok(Ended { drained, bound: pilot.bound(), mirrors: pilot.mirrors() })
+        Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hermes_mirror::config::{self, Config};
-use hermes_mirror::pipeline::{Mode, Pipeline};
+use hermes_mirror::pipeline::{Drain, Mode, Pipeline};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Misuse;
@@ -47,11 +47,14 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         };
         anyhow::Ok(pipeline.run(mode, shutdown).await?)
     })?;
-    if once && !ended.drained {
-        anyhow::bail!("not everything was delivered; the rest follows at the next start");
-    }
-    if !ended.drained {
-        tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
+    match ended.drain {
+        Drain::Complete => {}
+        Drain::OutOfTime => {
+            tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
+        }
+        Drain::Incomplete => {
+            anyhow::bail!("not everything was delivered; the rest follows at the next start")
+        }
     }
     if once && ended.bound < ended.mirrors {
         tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);

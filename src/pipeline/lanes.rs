@@ -27,6 +27,17 @@ struct Started {
     supervision: Supervision,
 }
 
+/// What became of the rows that were read. What is not delivered is read again at the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// All of them were delivered.
+    Complete,
+    /// A lane ended early.
+    Incomplete,
+    /// The time for it was over.
+    OutOfTime,
+}
+
 /// A lane to start again.
 #[derive(Clone, Copy, Debug)]
 pub struct Restart {
@@ -89,21 +100,22 @@ impl Lanes {
         sender
     }
 
-    /// Waits until every lane has delivered what it holds, no longer than until `deadline` is ready. Returns
-    /// whether all have.
-    pub async fn drain(mut self, deadline: impl Future<Output = ()>) -> bool {
+    /// Waits until every lane has delivered what it holds, no longer than until `deadline` is ready.
+    pub async fn drain(mut self, deadline: impl Future<Output = ()>) -> Drain {
         let tasks = &mut self.tasks;
         let all = async {
-            let mut delivered = true;
+            let mut all = Drain::Complete;
             while let Some(ended) = tasks.join_next().await {
-                delivered &= matches!(ended, Ok(End::Delivered));
+                if !matches!(ended, Ok(End::Delivered)) {
+                    all = Drain::Incomplete;
+                }
             }
-            delivered
+            all
         };
         tokio::select! {
             biased;
-            delivered = all => delivered,
-            () = deadline => false,
+            drain = all => drain,
+            () = deadline => Drain::OutOfTime,
         }
     }
 }

@@ -11,8 +11,8 @@ mod attach;
 mod conversation;
 #[path = "support/hermes.rs"]
 mod hermes;
-#[path = "support/http.rs"]
-mod http;
+#[path = "support/request.rs"]
+mod request;
 #[path = "support/omnigent.rs"]
 mod omnigent;
 #[path = "support/peers.rs"]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::http;
+use crate::request;
 
 /// How long the server may take to come up; about 12 s on a quiet machine.
 const START: Duration = Duration::from_mins(3);
@@ -47,7 +47,7 @@ impl Omnigent {
 
     /// Sends one request and returns the body of a 2xx answer.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
-        let (status, body) = http::request(self.address, method, path, body)
+        let (status, body) = request::request(self.address, method, path, body)
             .unwrap_or_else(|e| panic!("{method} {path}: no answer: {e}"));
         assert!((200..300).contains(&status), "{method} {path}: {status} {body}");
         body
@@ -92,7 +92,7 @@ impl Omnigent {
     /// Collects from now on what the web page sees of a conversation.
     pub fn stream(&self, conversation: &str) -> Stream {
         let path = format!("/v1/sessions/{conversation}/stream");
-        let (status, body) = http::open(self.address, "GET", &path, None, None).expect("a stream");
+        let (status, body) = request::open(self.address, "GET", &path, None, None).expect("a stream");
         assert_eq!(status, 200, "GET {path}");
         let connection = body.connection().expect("a socket");
         let events = Arc::new(Mutex::new(Vec::new()));
@@ -176,7 +176,7 @@ fn came_up(server: &mut Child, address: SocketAddr) -> bool {
         if !matches!(server.try_wait(), Ok(None)) {
             return false;
         }
-        if matches!(http::request(address, "GET", "/health", None), Ok((200, _))) {
+        if matches!(request::request(address, "GET", "/health", None), Ok((200, _))) {
             // Whoever answered, it was this server only if it is still there.
             return matches!(server.try_wait(), Ok(None));
         }

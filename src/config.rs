@@ -7,9 +7,17 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub mod diagnostic;
+mod problems;
+mod reader;
+pub mod rules;
 pub mod validate;
 
-pub use validate::{ConfigError, load, parse};
+pub use diagnostic::{ConfigError, Diagnostic};
+pub use validate::{load, parse};
+
+/// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
+pub const DEFAULT_AGENT: &str = "hermes-native-ui";
 
 /// A whole `pipeline.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -199,7 +207,7 @@ impl Default for Deliver {
 pub struct Retry {
     /// First wait, in ms (1 to 60000).
     pub initial_ms: u64,
-    /// Longest wait, in ms (1 to 3600000).
+    /// Longest wait, in ms (`initial_ms` to 3600000).
     pub max_ms: u64,
     /// What each wait is of the one before (1.0 to 10.0).
     pub multiplier: f64,
@@ -247,7 +255,8 @@ pub struct AuthFile {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthCommand {
-    /// Program and arguments; no shell. The first line of its output is the token.
+    /// Program and arguments; no shell. The first line of its output is the token. A program with a slash in its name
+    /// is a path like any other in this file.
     pub argv: Vec<String>,
 }
 
@@ -272,13 +281,14 @@ pub struct Mirror {
     /// The directory the Hermes terminal works in.
     #[serde(default)]
     pub workspace: Option<PathBuf>,
-    /// When the terminal was started, in s since the epoch; a session that started more than 10 s before is not its own.
+    /// When the terminal was started, in s since the epoch (0 to 100000000000). A session that started more than 10 s
+    /// before is not its own.
     #[serde(default)]
     pub launch_epoch: Option<f64>,
     /// The bridge directory of an Omnigent runner, where the claim and cursor are kept. Default: one below `[state] dir`.
     #[serde(default)]
     pub bridge_dir: Option<PathBuf>,
-    /// The name that the model's messages carry. Default: `hermes`.
+    /// The name that the model's messages carry. Default: `hermes-native-ui`.
     #[serde(default)]
     pub agent_name: Option<String>,
 }

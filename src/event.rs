@@ -9,18 +9,17 @@ use std::fmt;
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// detect → read: "look". It carries no data; what is true is what the next read finds.
-///
-/// The reason is for figures and logs alone: a reader must act the same on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Wake {
-    /// The file system reported a write to the database or its log.
-    Event,
+    /// The file system reported a write to the database or its log: a commit is near.
+    Event = 1,
     /// The timed poll that always runs beside the watcher.
-    Poll,
+    Poll = 2,
     /// The watcher was registered again or lost events: whatever happened meanwhile is still to be read.
-    Rescan,
-    /// A lane that was full has room again.
-    Room,
+    Rescan = 4,
+    /// A lane that was full has room again, or the pipeline has something to tell.
+    Room = 8,
 }
 
 /// read → transform: what one mirror's lane is told, in order.
@@ -54,8 +53,9 @@ pub struct Resume {
     pub partial: Option<(MessageId, u32)>,
     /// The turn that was open, or closed without its idle edge delivered.
     pub turn: Option<OpenTurn>,
-    /// Turn-closing rows passed in this session, the number a Python forwarder would count.
-    pub closed_turns: u64,
+    /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
+    /// `None` where nobody has counted.
+    pub closed_turns: Option<u64>,
 }
 
 /// A turn whose idle edge is still to come.
@@ -255,14 +255,22 @@ pub enum Item {
 impl fmt::Debug for Item {
     /// Names the kind and leaves the transcript's text out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reasoning { .. } => "Reasoning",
-            Self::User { .. } => "User",
-            Self::Assistant { .. } => "Assistant",
-            Self::FunctionCall { .. } => "FunctionCall",
-            Self::FunctionCallOutput { .. } => "FunctionCallOutput",
-            Self::Compaction(_) => "Compaction",
-        })
+        f.write_str(self.name())
+    }
+}
+
+impl Item {
+    /// What it is, in words for logs and reports.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Reasoning { .. } => "reasoning",
+            Self::User { .. } => "user message",
+            Self::Assistant { .. } => "assistant message",
+            Self::FunctionCall { .. } => "tool call",
+            Self::FunctionCallOutput { .. } => "tool output",
+            Self::Compaction(_) => "compaction",
+        }
     }
 }
 

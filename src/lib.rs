@@ -3,4 +3,10 @@
 
 pub mod config;
 pub mod event;
+pub mod hermes;
 pub mod ids;
+pub mod omnigent;
+pub mod pipeline;
+pub mod retry;
+pub mod stage;
+pub mod state;

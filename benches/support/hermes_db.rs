@@ -1,0 +1,133 @@
+//! A state.db as hermes-agent 0.19.0 lays it out: the tables a mirror reads, every index on them, and the two
+//! full-text indexes that make one message some thirty WAL frames.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use rusqlite::{Connection, params};
+
+use super::script::{self, Kind, Line};
+
+const SCHEMA: &str = "
+CREATE TABLE schema_version (version INTEGER NOT NULL);
+INSERT INTO schema_version VALUES (22);
+CREATE TABLE sessions (
+  id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, session_key TEXT, chat_id TEXT, chat_type TEXT,
+  thread_id TEXT, display_name TEXT, origin_json TEXT, expiry_finalized INTEGER DEFAULT 0, model TEXT,
+  model_config TEXT, system_prompt TEXT, parent_session_id TEXT REFERENCES sessions(id), started_at REAL NOT NULL,
+  ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0,
+  input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0, cache_read_tokens INTEGER DEFAULT 0,
+  cache_write_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cwd TEXT, git_branch TEXT,
+  git_repo_root TEXT, billing_provider TEXT, billing_base_url TEXT, billing_mode TEXT, estimated_cost_usd REAL,
+  actual_cost_usd REAL, cost_status TEXT, cost_source TEXT, pricing_version TEXT, title TEXT,
+  api_call_count INTEGER DEFAULT 0, handoff_state TEXT, handoff_platform TEXT, handoff_error TEXT,
+  compression_failure_cooldown_until REAL, compression_failure_error TEXT,
+  compression_fallback_streak INTEGER NOT NULL DEFAULT 0, profile_name TEXT,
+  rewind_count INTEGER NOT NULL DEFAULT 0, archived INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE messages (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT NOT NULL,
+  content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, effect_disposition TEXT, timestamp REAL NOT NULL,
+  token_count INTEGER, finish_reason TEXT, reasoning TEXT, reasoning_content TEXT, reasoning_details TEXT,
+  codex_reasoning_items TEXT, codex_message_items TEXT, platform_message_id TEXT, observed INTEGER DEFAULT 0,
+  active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0, api_content TEXT);
+CREATE TABLE compression_locks (
+  session_id TEXT PRIMARY KEY, holder TEXT NOT NULL, acquired_at REAL NOT NULL, expires_at REAL NOT NULL);
+CREATE INDEX idx_sessions_source ON sessions(source);
+CREATE INDEX idx_sessions_source_id ON sessions(source, id);
+CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);
+CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
+CREATE INDEX idx_sessions_session_key ON sessions(session_key, started_at DESC);
+CREATE INDEX idx_sessions_gateway_peer
+  ON sessions(source, user_id, chat_id, chat_type, thread_id, started_at DESC);
+CREATE INDEX idx_sessions_handoff_state ON sessions(handoff_state, started_at);
+CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
+CREATE INDEX idx_messages_session ON messages(session_id, timestamp);
+CREATE INDEX idx_messages_session_active ON messages(session_id, active, timestamp);
+CREATE INDEX idx_messages_active_null ON messages(active) WHERE active IS NULL;
+CREATE INDEX idx_messages_platform_msg_id
+  ON messages(session_id, platform_message_id) WHERE platform_message_id IS NOT NULL;
+CREATE VIRTUAL TABLE messages_fts USING fts5(content);
+CREATE VIRTUAL TABLE messages_fts_trigram USING fts5(content, tokenize = 'trigram');
+CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN
+  INSERT INTO messages_fts(rowid, content)
+  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
+END;
+CREATE TRIGGER messages_fts_trigram_insert AFTER INSERT ON messages BEGIN
+  INSERT INTO messages_fts_trigram(rowid, content)
+  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
+END;
+";
+
+/// Makes the file with one session in it and `history` rows of earlier conversation, and leaves no -wal behind.
+///
+/// The session's `cwd` and `started_at` are set when the file is put to use.
+pub fn create(path: &Path, session: &str, history: u32, seed: u64) -> Result<()> {
+    let mut conn = Connection::open(path).with_context(|| format!("create {}", path.display()))?;
+    // Nobody else looks at the file yet, and a crash means starting over.
+    conn.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
+    conn.execute_batch(SCHEMA)?;
+    let fill = conn.transaction()?;
+    fill.execute(
+        "INSERT INTO sessions (id, source, model, started_at) VALUES (?1, 'cli', 'bench-model', 0)",
+        [session],
+    )?;
+    for seq in 1..=history {
+        insert(&fill, session, &script::line("past", seed, seq))?;
+    }
+    fill.commit()?;
+    conn.execute_batch("PRAGMA journal_mode = WAL;")?;
+    conn.close().map_err(|(_, error)| error)?;
+    Ok(())
+}
+
+/// Binds the session to the directory its terminal works in, as if it had been started now.
+pub fn start_session(path: &Path, session: &str, workspace: &Path) -> Result<()> {
+    let conn = Connection::open(path)?;
+    conn.execute(
+        "UPDATE sessions SET cwd = ?2, started_at = ?3 WHERE id = ?1",
+        params![session, workspace.to_string_lossy(), now().as_secs_f64()],
+    )?;
+    conn.close().map_err(|(_, error)| error)?;
+    Ok(())
+}
+
+/// Opens the file as Hermes does: WAL, every commit synced.
+pub fn open_as_hermes(path: &Path) -> Result<Connection> {
+    let conn = Connection::open(path).with_context(|| format!("open {}", path.display()))?;
+    conn.busy_timeout(Duration::from_secs(1))?;
+    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
+    Ok(conn)
+}
+
+/// One message and the session's counters, inside the caller's transaction.
+pub fn insert(conn: &Connection, session: &str, line: &Line) -> Result<()> {
+    let calls = u32::from(line.kind == Kind::Call);
+    let tool_name = (line.kind == Kind::ToolResult).then_some("terminal");
+    conn.prepare_cached(
+        "INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp, finish_reason)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        session,
+        line.kind.role(),
+        line.content,
+        line.tool_call_id,
+        line.tool_calls,
+        tool_name,
+        now().as_secs_f64(),
+        line.finish_reason,
+    ])?;
+    let model_call = u32::from(line.kind.role() == "assistant");
+    conn.prepare_cached(
+        "UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?2,
+           input_tokens = input_tokens + 1000 * ?3, output_tokens = output_tokens + 50 * ?3 WHERE id = ?1",
+    )?
+    .execute(params![session, calls, model_call])?;
+    Ok(())
+}
+
+/// Wall-clock time since the epoch: the one clock that two processes share.
+pub fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! The command line: what can be asked for, and who answers it.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod attach;
+mod check;
+mod completions;
+pub mod exit;
+mod finding;
+mod man;
+mod output;
+mod resolve;
+mod run;
+mod schema;
+pub mod telemetry;
+mod world;
+
+/// Help is laid out for this many columns whatever the terminal, so that it reads the same everywhere.
+const HELP_WIDTH: usize = 100;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  ok
+  1  failed
+  2  usage or configuration";
+
+/// Shows a Hermes Agent terminal session in an Omnigent conversation, the instant each message is stored.
+#[derive(Debug, Parser)]
+#[command(name = "hermes-mirror", version, term_width = HELP_WIDTH, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: telemetry::Options,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Feed every [[mirror]] of the configuration, until a signal
+    Run(run::Run),
+    /// Feed one conversation, named on the command line, until a signal
+    Attach(attach::Attach),
+    /// Say what is wrong before it hurts: first the configuration, then the world around it
+    Check(check::Check),
+    /// Print the JSON Schema of the configuration
+    Schema,
+    /// Print the completions for a shell
+    Completions(completions::Completions),
+    /// Print a manual page
+    Man(man::Man),
+}
+
+/// Hands the command to the module that answers it.
+pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments)?,
+        Command::Attach(arguments) => attach::run(arguments)?,
+        Command::Check(arguments) => return check::run(&arguments),
+        Command::Schema => schema::run()?,
+        Command::Completions(arguments) => completions::run(&arguments)?,
+        Command::Man(arguments) => man::run(&arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_contradicts_nowhere_itself() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,56 @@
+//! `run`: every mirror of the file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hermes_mirror::config::{self, Config};
+use hermes_mirror::pipeline::{Mode, Pipeline};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exit::Misuse;
+use super::resolve::resolve;
+
+/// The arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub struct Run {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "pipeline.toml")]
+    config: PathBuf,
+    /// Deliver what is there and exit, instead of waiting for more
+    #[arg(long)]
+    once: bool,
+}
+
+/// Feeds every mirror of the file.
+pub fn run(arguments: &Run) -> anyhow::Result<()> {
+    let config = config::load(&arguments.config)?;
+    if config.mirror.is_empty() {
+        let message = format!("{} has no [[mirror]], so there is nothing to do", arguments.config.display());
+        return Err(Misuse::new(message, "add one, with `conversation` and `workspace`").into());
+    }
+    start(resolve(config)?.config, arguments.once)
+}
+
+/// Runs the pipeline until a signal, or with `once` until everything that is there is delivered.
+pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
+    let mode = if once { Mode::Once } else { Mode::Follow };
+    let pipeline = Pipeline::new(config, |name| std::env::var(name).ok())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let shutdown = async {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            tracing::info!("stopping");
+        };
+        anyhow::Ok(pipeline.run(mode, shutdown).await?)
+    })?;
+    if !ended.drained {
+        tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
+    }
+    if once && ended.bound < ended.mirrors {
+        tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! All that is known of the source: Hermes Agent's state.db.
+//!
+//! Only this module knows SQL, Hermes's columns and the shapes of its text.
+
+pub mod content;
+pub mod discovery;
+pub mod json;
+pub mod locate;
+pub mod summary;
+pub mod synthetic;
+pub mod tool_calls;
+pub mod turn;
+
+mod connection;
+mod lineage;
+mod model;
+mod rewrite;
+mod rows;
+mod schema;
+mod sessions;
+
+pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use model::configured_beside;
+pub use rewrite::Rewrites;
+pub use rows::{Limits, Scan};
+pub use schema::{Gap, Schema};
+pub use sessions::Session;

@@ -1,0 +1,279 @@
+//! One read-only connection to a state.db, held while it is needed and no longer.
+//!
+//! Contract (ARCHITECTURE.md, rule 4):
+//! - opened `SQLITE_OPEN_READ_ONLY` on every path; never `immutable`, never a fallback to read-write;
+//! - at most one at a time, dropped before the next is opened: closing a second descriptor on the file
+//!   would drop this process's POSIX locks and let the writer delete the WAL under us;
+//! - no statement is left open between calls, so no snapshot is pinned;
+//! - whether the file under the path is still the one that was opened is asked by `stat`, never by opening it.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema::Schema;
+
+/// Which file stands under a path: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Asks by `stat`; `None` where there is no such file.
+    pub fn of(path: &Path) -> io::Result<Option<Self>> {
+        match std::fs::metadata(path) {
+            Ok(meta) => Ok(Some(Self { device: meta.dev(), inode: meta.ino() })),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// What `stat` tells of a database and its log without opening either. A change means "look";
+/// no change means nothing, since a commit can leave all of it as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    database: Option<Stamp>,
+    wal: Option<Stamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Footprint {
+    /// Takes the footprint of the database at `path`.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let stamp = |path: &Path| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some(Stamp { inode: meta.ino(), size: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) })
+        };
+        Self { database: stamp(path), wal: stamp(&with_suffix(path, "-wal")) }
+    }
+}
+
+/// The path of a file that SQLite keeps beside the database: `-wal`, `-shm` or `-journal`.
+#[must_use]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Why the source can't be read now. All of these heal by themselves once their cause is gone.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is no file yet. Hermes makes it when it first starts.
+    #[error("{0}: no such file; waiting for Hermes to create it")]
+    Missing(PathBuf),
+    /// The file is there, Hermes's tables are not (yet).
+    #[error("{path}: {lacks}; waiting for Hermes to create its tables")]
+    NotHermes {
+        /// The database.
+        path: PathBuf,
+        /// What is missing.
+        lacks: String,
+    },
+    /// A lock that Hermes holds outlasted the wait.
+    #[error("{0}: locked by another process; trying again")]
+    Busy(PathBuf),
+    /// The file is not an SQLite database, or a damaged one.
+    #[error("{path}: not a sound SQLite database ({cause}); let Hermes repair it, or restore a backup")]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        cause: rusqlite::Error,
+    },
+    /// The file or its directory can't be opened.
+    #[error(
+        "{path}: cannot be opened ({cause}); the user who runs the mirror needs to read the file, and to write \
+         its directory while Hermes is not running"
+    )]
+    Unreadable {
+        /// The database.
+        path: PathBuf,
+        /// What the system or SQLite said.
+        cause: String,
+    },
+    /// Anything else that SQLite reports.
+    #[error("{path}: {cause}")]
+    Sql {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        cause: rusqlite::Error,
+    },
+}
+
+impl SourceError {
+    fn from_sql(path: &Path, cause: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match cause.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(path),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path, cause },
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+                Self::Unreadable { path, cause: cause.to_string() }
+            }
+            _ => Self::Sql { path, cause },
+        }
+    }
+
+    /// Whether the source is merely not there yet, which is no fault.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Self::Missing(_) | Self::NotHermes { .. })
+    }
+}
+
+/// The source: a path, and the connection while there is one.
+pub struct Source {
+    path: PathBuf,
+    busy: Duration,
+    open: Option<Open>,
+}
+
+/// An open database: what queries are asked of.
+pub struct Open {
+    conn: Connection,
+    schema: Schema,
+    identity: Identity,
+    data_version: i64,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("path", &self.path)
+            .field("open", &self.open.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// A source at `path`, not opened yet. `busy` is how long a read waits for a lock.
+    #[must_use]
+    pub fn new(path: PathBuf, busy: Duration) -> Self {
+        Self { path, busy, open: None }
+    }
+
+    /// The database's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a connection is held.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Lets go of the file.
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Lets go of the file if another one (or none) stands under the path now. Returns whether it did.
+    ///
+    /// Called before every use, so that an old inode is never read on, and never kept alive while Hermes
+    /// opens the new one.
+    pub fn leave_if_replaced(&mut self) -> bool {
+        let Some(open) = &self.open else { return false };
+        let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity);
+        if gone {
+            self.open = None;
+        }
+        gone
+    }
+
+    /// The open database; opens it if need be.
+    pub fn open(&mut self) -> Result<&mut Open, SourceError> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => Open::new(&self.path, self.busy)?,
+        };
+        Ok(self.open.insert(open))
+    }
+}
+
+impl Open {
+    fn new(path: &Path, busy: Duration) -> Result<Self, SourceError> {
+        let stat = |e: io::Error| SourceError::Unreadable { path: path.to_owned(), cause: e.to_string() };
+        let missing = || SourceError::Missing(path.to_owned());
+        let identity = Identity::of(path).map_err(stat)?.ok_or_else(missing)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let sql = |e| SourceError::from_sql(path, e);
+        let conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+        conn.busy_timeout(busy).map_err(sql)?;
+        conn.set_prepared_statement_cache_capacity(32);
+        let schema = Schema::read(&conn).map_err(sql)?;
+        if let Some(lacks) = schema.lacks() {
+            return Err(SourceError::NotHermes { path: path.to_owned(), lacks });
+        }
+        // A replacement between the two stats would tie this identity to another file.
+        if Identity::of(path).map_err(stat)? != Some(identity) {
+            return Err(missing());
+        }
+        Ok(Self { conn, schema, identity, data_version: -1, path: path.to_owned() })
+    }
+
+    /// Whether another connection has committed since the last call; true at the first.
+    ///
+    /// `PRAGMA data_version` is the only question that is always answered right: a commit after a checkpoint
+    /// can leave size and time of every file as they were.
+    pub fn changed(&mut self) -> Result<bool, SourceError> {
+        let version: i64 = self
+            .conn
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut s| s.query_row([], |r| r.get(0)))
+            .map_err(|e| self.error(e))?;
+        let changed = version != self.data_version;
+        self.data_version = version;
+        if changed {
+            let cookie = Schema::cookie(&self.conn).map_err(|e| self.error(e))?;
+            if cookie != self.schema.cookie_read() {
+                self.conn.flush_prepared_statement_cache();
+                self.schema = Schema::read(&self.conn).map_err(|e| self.error(e))?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Makes the next [`Open::changed`] true: what it announced could not be read whole.
+    pub fn look_again(&mut self) {
+        self.data_version = -1;
+    }
+
+    /// The connection, for the queries of this module's siblings.
+    pub(super) fn conn(&self) -> &Connection {
+        &self.conn
+    }
+
+    /// What the tables have.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Which file this is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(super) fn error(&self, cause: rusqlite::Error) -> SourceError {
+        SourceError::from_sql(&self.path, cause)
+    }
+}

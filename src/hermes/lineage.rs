@@ -1,0 +1,179 @@
+//! What continues a session, what it continues, and which rows a rewrite may bring back.
+
+use super::connection::{Open, SourceError};
+use super::rewrite::{Ghost, Rewrites, Verdict};
+use super::sessions::{Marker, Session};
+use super::{content, summary};
+use crate::event::{Compaction, Role, Row, Standing, Usage};
+use crate::ids::{HermesSessionId, MessageId};
+
+/// Longest chain of compactions that is walked; Hermes itself stops at 100.
+const LONGEST_CHAIN: usize = 100;
+
+impl Open {
+    /// The session that goes on where a fork compaction ended this one; `None` where it was not, or the
+    /// child has no rows yet.
+    ///
+    /// Among several children the one that was compacted on in turn comes first, then one that is still
+    /// open, then the newest: a stale sibling can be closed and yet started later (facts/hermes.md 1.3).
+    /// Sub-agents and branches are children too, and never the continuation.
+    pub fn continuation(&self, session: &HermesSessionId) -> Result<Option<HermesSessionId>, SourceError> {
+        if !self.session(session)?.is_some_and(|s| s.is_compacted_away()) {
+            return Ok(None);
+        }
+        let rank = |child: &Session| match child.end_reason.as_deref() {
+            _ if child.is_compacted_away() => 2,
+            None => 1,
+            Some(_) => 0,
+        };
+        let children = self.children(session)?.into_iter();
+        let mut real: Vec<_> =
+            children.filter(|c| c.has_rows && c.id != *session && !c.is_side_session()).collect();
+        real.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.started_at.total_cmp(&b.started_at)));
+        Ok(real.pop().map(|child| child.id))
+    }
+
+    /// The sessions this one continues by fork compactions, nearest first.
+    pub fn ancestors(&self, session: &HermesSessionId) -> Result<Vec<Session>, SourceError> {
+        let mut chain: Vec<Session> = Vec::new();
+        let mut next =
+            self.session(session)?.filter(|s| s.marker != Some(Marker::Branch)).and_then(|s| s.parent);
+        while let Some(id) = next.take() {
+            if chain.len() >= LONGEST_CHAIN || chain.iter().any(|s| s.id == id) {
+                break;
+            }
+            if let Some(parent) = self.session(&id)?.filter(Session::is_compacted_away) {
+                next.clone_from(&parent.parent);
+                chain.push(parent);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// Marks a row's standing: new, re-inserted, or the summary of a compaction.
+    ///
+    /// `next` is the timestamp of the session's row behind it.
+    pub fn judge(
+        &self,
+        rewrites: &mut Rewrites,
+        row: &mut Row,
+        next: Option<f64>,
+    ) -> Result<(), SourceError> {
+        let at = row.id;
+        let session = row.session.clone();
+        let verdict = rewrites.judge(row, next, |from| self.ghosts(&session, from, at))?;
+        row.standing = match verdict {
+            Verdict::New => Standing::New,
+            Verdict::Repeated => Standing::Repeated,
+            Verdict::Summary => Standing::Summary(Box::new(self.compaction(rewrites, row)?)),
+        };
+        Ok(())
+    }
+
+    /// The mirrored rows from `from` on and before `at` that a rewrite beginning at `at` may re-insert.
+    ///
+    /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
+    /// copies of rows that were archived by the same transaction, or of live ones with their own times.
+    fn ghosts(
+        &self,
+        session: &HermesSessionId,
+        from: MessageId,
+        at: MessageId,
+    ) -> Result<Vec<Ghost>, SourceError> {
+        let mut ghosts = Vec::new();
+        let begins_session = self.first_row(session)? == Some(at);
+        let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
+        if let Some(parent) = parent {
+            self.history(&parent.id, at, |row, live| {
+                if live {
+                    ghosts.push(Ghost::of(&row, false));
+                }
+            })?;
+        } else {
+            self.history(session, at, |row, live| {
+                if row.id >= from && row.standing != Standing::TakenBack {
+                    ghosts.push(Ghost::of(&row, live));
+                }
+            })?;
+        }
+        Ok(ghosts)
+    }
+
+    /// What the boundary of the compaction whose summary is `row` shows.
+    fn compaction(&self, rewrites: &Rewrites, row: &Row) -> Result<Compaction, SourceError> {
+        let mut rest = rewrites.clone();
+        let first = rewrites.first().unwrap_or(row.id);
+        let (mut live, mut token_count) = (Vec::new(), 0);
+        self.walk(&row.session, first, |at, _live| {
+            if at.id > row.id && !rest.belongs(&at) {
+                return false;
+            }
+            token_count += at.token_count.unwrap_or(0);
+            if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
+                let text = content::decode(stored).into_text();
+                if !text.is_empty() {
+                    live.push((at.role, text));
+                }
+            }
+            true
+        })?;
+        let text = row.content.as_deref().map(content::decode).unwrap_or_default().into_text();
+        let summary = summary::parse(&text).map(|parsed| parsed.summary).unwrap_or(text);
+        let model = self.session(&row.session)?.and_then(|session| session.model);
+        Ok(Compaction { summary, live, token_count, model })
+    }
+
+    /// What the session and those it continues have used.
+    ///
+    /// Hermes counts cached input apart from `input_tokens`, and reasoning inside `output_tokens`; a child of
+    /// a fork compaction counts from zero again.
+    pub fn usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
+        let mut usage = self.own_usage(session)?;
+        for ancestor in self.ancestors(session)? {
+            let earlier = self.own_usage(&ancestor.id)?;
+            usage.input_tokens += earlier.input_tokens;
+            usage.output_tokens += earlier.output_tokens;
+            usage.cached_tokens += earlier.cached_tokens;
+            usage.cost_usd = match (usage.cost_usd, earlier.cost_usd) {
+                (Some(a), Some(b)) => Some(a + b),
+                (a, b) => a.or(b),
+            };
+            usage.model = usage.model.or(earlier.model);
+        }
+        Ok(usage)
+    }
+
+    fn own_usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
+        const COLUMNS: &[(&str, &str)] = &[
+            ("model", "NULL"),
+            ("input_tokens", "0"),
+            ("output_tokens", "0"),
+            ("cache_read_tokens", "0"),
+            ("cache_write_tokens", "0"),
+            ("actual_cost_usd", "NULL"),
+            ("estimated_cost_usd", "NULL"),
+            ("cost_status", "NULL"),
+        ];
+        let run = || -> rusqlite::Result<Option<Usage>> {
+            let select = self.schema().select("sessions", COLUMNS);
+            let mut statement =
+                self.conn().prepare_cached(&format!("SELECT {select} FROM sessions WHERE id = ?1"))?;
+            let mut rows = statement.query([session.as_str()])?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            let count = |at| -> u64 {
+                row.get::<_, Option<i64>>(at).ok().flatten().map_or(0, |n| u64::try_from(n).unwrap_or(0))
+            };
+            let cost = |at| row.get::<_, Option<f64>>(at).ok().flatten();
+            // Hermes writes 0.0 with status 'unknown' for a model whose price it does not know: no cost, not a free one.
+            let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
+            Ok(Some(Usage {
+                model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
+                input_tokens: count(1) + count(3) + count(4),
+                output_tokens: count(2),
+                cached_tokens: count(3),
+                cost_usd: cost(5).or(cost(6).filter(|_| known)),
+            }))
+        };
+        Ok(run().map_err(|e| self.error(e))?.unwrap_or_default())
+    }
+}

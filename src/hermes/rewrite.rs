@@ -1,0 +1,231 @@
+//! Which rows repeat what was mirrored before (design rule 8), and which session continues another.
+//!
+//! A compaction re-inserts old rows under new ids: in the same session, its originals archived, or in a
+//! child session, its originals left behind in the parent. A re-inserted row is told from a new one by
+//! evidence that a new row cannot have: its content equals a mirrored row's, and its timestamp equals the
+//! original's, or it stands in a chain of rows one microsecond apart, which one transaction of Hermes wrote
+//! (seen in 0.19). Each original (a *ghost*) excuses one row, in order, and only inside that chain: the same
+//! words typed again later are a new message.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use super::{content, summary, tool_calls};
+use crate::event::{Role, Row};
+use crate::ids::MessageId;
+
+/// Rows of one rewrite without a timestamp of their own are this far apart, in s.
+const STEP: f64 = 1e-6;
+/// Two steps of an f64 at today's epoch, about 0.24 us each.
+const ROUNDING: f64 = 0.5e-6;
+
+/// An original that may come back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ghost {
+    key: u64,
+    timestamp: f64,
+    /// Still live in the session that is followed, so only an equal timestamp makes a row its copy.
+    live: bool,
+}
+
+impl Ghost {
+    /// A mirrored row as a ghost. `live`: it still stands in the transcript that is followed.
+    #[must_use]
+    pub fn of(row: &Row, live: bool) -> Self {
+        Self { key: key(row), timestamp: row.timestamp, live }
+    }
+}
+
+/// What [`Rewrites::judge`] makes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A message not shown yet.
+    New,
+    /// A copy of one that was.
+    Repeated,
+    /// The summary of a compaction.
+    Summary,
+}
+
+/// Follows one session's rows and tells the re-inserted ones.
+#[derive(Clone, Debug, Default)]
+pub struct Rewrites {
+    last: Option<Stamp>,
+    open: Option<Rewrite>,
+    generation: MessageId,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    id: MessageId,
+    timestamp: f64,
+}
+
+/// One transaction's re-inserted rows, while they are passed.
+#[derive(Clone, Debug)]
+struct Rewrite {
+    first: MessageId,
+    ghosts: Vec<Ghost>,
+    next: usize,
+    /// The last row stamped "now", and the rows since.
+    chain: Option<(f64, u32)>,
+}
+
+impl Rewrites {
+    /// Starts behind `last`, the newest row already mirrored, where there is one.
+    #[must_use]
+    pub fn after(last: Option<&Row>) -> Self {
+        Self { last: last.map(Stamp::of), ..Self::default() }
+    }
+
+    /// Judges the next row of the session.
+    ///
+    /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once,
+    /// when a rewrite may begin here, for the mirrored rows from an id on: older ones were no longer live.
+    pub fn judge<E>(
+        &mut self,
+        row: &Row,
+        next: Option<f64>,
+        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+    ) -> Result<Verdict, E> {
+        let is_summary = is_summary(row);
+        let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
+        let verdict = match within {
+            Some(verdict) => verdict,
+            None => self.begin(row, is_summary, next, ghosts)?,
+        };
+        self.last = Some(Stamp::of(row));
+        Ok(verdict)
+    }
+
+    /// Whether `row`, which follows the one judged last, belongs to the same rewrite.
+    pub fn belongs(&mut self, row: &Row) -> bool {
+        self.open.as_mut().is_some_and(|open| open.accept(row, is_summary(row)).is_some())
+    }
+
+    /// The first row of the rewrite that is being passed.
+    #[must_use]
+    pub fn first(&self) -> Option<MessageId> {
+        self.open.as_ref().map(|open| open.first)
+    }
+
+    fn begin<E>(
+        &mut self,
+        row: &Row,
+        is_summary: bool,
+        next: Option<f64>,
+        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+    ) -> Result<Verdict, E> {
+        // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
+        let head = self.open.take().map(|open| open.first);
+        let first = if is_summary { head } else { None };
+        if let (Some(ended), None) = (head, first) {
+            self.generation = ended;
+        }
+        let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
+        if !(is_summary || chained || self.runs_back(row)) {
+            return Ok(Verdict::New);
+        }
+        let ghosts = ghosts(self.generation)?;
+        let mut rewrite = Rewrite { first: first.unwrap_or(row.id), ghosts, next: 0, chain: None };
+        let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
+        if verdict.is_some() {
+            self.open = Some(rewrite);
+        }
+        Ok(verdict.unwrap_or(Verdict::New))
+    }
+
+    /// A clock that stands still or runs back: a row that kept the time of its original.
+    fn runs_back(&self, row: &Row) -> bool {
+        row.timestamp > 0.0
+            && self.last.is_none_or(|last| last.id < row.id && row.timestamp <= last.timestamp)
+    }
+}
+
+impl Stamp {
+    fn of(row: &Row) -> Self {
+        Self { id: row.id, timestamp: row.timestamp }
+    }
+}
+
+impl Rewrite {
+    /// The verdict on a row if it belongs to this rewrite.
+    fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
+        let chained = self.chain.is_some_and(|(base, rows)| follows(base, row.timestamp, rows + 1));
+        if is_summary && !chained {
+            return None;
+        }
+        self.excuse(row, is_summary, chained)
+    }
+
+    fn excuse(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
+        let key = key(row);
+        let found = self.ghosts.iter().enumerate().skip(self.next).find(|(_, ghost)| {
+            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (chained && !ghost.live))
+        });
+        if let Some((at, ghost)) = found {
+            let kept_its_time = same_time(ghost.timestamp, row.timestamp);
+            self.next = at + 1;
+            self.step(row, !kept_its_time);
+            // A summary merged into a kept row repeats that row, and is a summary of its own.
+            let verdict = if is_summary && !kept_its_time { Verdict::Summary } else { Verdict::Repeated };
+            return Some(verdict);
+        }
+        if is_summary || chained {
+            self.step(row, true);
+            return Some(if is_summary { Verdict::Summary } else { Verdict::New });
+        }
+        None
+    }
+
+    fn step(&mut self, row: &Row, now: bool) {
+        self.chain = match self.chain {
+            _ if now => Some((row.timestamp, 0)),
+            Some((base, rows)) => Some((base, rows + 1)),
+            None => None,
+        };
+    }
+}
+
+/// Whether `later` was stamped by the same transaction as `base`, `rows` rows further on.
+fn follows(base: f64, later: f64, rows: u32) -> bool {
+    let apart = later - base;
+    apart > 0.0 && apart <= f64::from(rows) * STEP + ROUNDING
+}
+
+fn same_time(a: f64, b: f64) -> bool {
+    (a - b).abs() < ROUNDING
+}
+
+/// Whether a compaction wrote the row's text, in whole or in part.
+#[must_use]
+pub fn is_summary(row: &Row) -> bool {
+    let text = row.content.as_deref().map(content::decode);
+    matches!(row.role, Role::User | Role::Assistant)
+        && text.is_some_and(|content| summary::is_summary(&content.into_text()))
+}
+
+/// What two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
+///
+/// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept
+/// row's text, which the key leaves out.
+fn key(row: &Row) -> u64 {
+    let stored = row.content.as_deref().unwrap_or_default();
+    let (text, images) = if row.role == Role::User {
+        let content = content::decode_user(stored);
+        (content.text, content.images.len())
+    } else {
+        (content::decode(stored).into_text(), 0)
+    };
+    let text = summary::parse(&text).and_then(|summary| summary.prior).unwrap_or(text);
+    let mut hash = DefaultHasher::new();
+    row.role.hash(&mut hash);
+    text.trim().hash(&mut hash);
+    images.hash(&mut hash);
+    row.tool_call_id.hash(&mut hash);
+    for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
+        call.call_id.hash(&mut hash);
+        call.name.hash(&mut hash);
+    }
+    hash.finish()
+}

@@ -1,0 +1,303 @@
+//! Rows of `messages`, read in id order past a cursor.
+//!
+//! The query ranges over the rowid. Asking by session index instead sorts the whole session at every wake:
+//! 6.3 to 7.5 ms on 100,000 rows where the range costs 3.1 us; the `+` before `session_id` keeps the
+//! planner away from that index.
+
+use rusqlite::Row as SqlRow;
+use rusqlite::types::ValueRef;
+
+use super::connection::{Open, SourceError};
+use crate::event::{Role, Row, Standing};
+use crate::ids::{HermesSessionId, MessageId};
+
+/// How much one read may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most rows.
+    pub rows: u32,
+    /// Most bytes of text, but always at least one row.
+    pub bytes: u64,
+}
+
+/// What one read found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The rows, ascending.
+    pub rows: Vec<Row>,
+    /// Every row up to here was looked at, those of other sessions included.
+    pub scanned_to: MessageId,
+    /// A limit ended the read: there may be more.
+    pub more: bool,
+}
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "NULL"),
+    ("session_id", "NULL"),
+    ("role", "NULL"),
+    ("content", "NULL"),
+    ("tool_calls", "NULL"),
+    ("tool_call_id", "NULL"),
+    ("tool_name", "NULL"),
+    ("finish_reason", "NULL"),
+    ("reasoning", "NULL"),
+    ("reasoning_content", "NULL"),
+    ("display_kind", "NULL"),
+    ("observed", "0"),
+    ("timestamp", "0"),
+    ("token_count", "NULL"),
+    ("active", "1"),
+    ("compacted", "0"),
+];
+/// Where `active` stands in [`COLUMNS`].
+const ACTIVE: usize = 14;
+
+impl Open {
+    /// Reads the rows of `sessions` past `after`, in id order.
+    pub fn scan(
+        &self,
+        after: MessageId,
+        sessions: &[HermesSessionId],
+        limits: Limits,
+    ) -> Result<Scan, SourceError> {
+        if sessions.is_empty() {
+            return Ok(Scan { scanned_to: after, ..Scan::default() });
+        }
+        self.scan_sql(after, sessions, limits).map_err(|e| self.error(e))
+    }
+
+    fn scan_sql(
+        &self,
+        after: MessageId,
+        sessions: &[HermesSessionId],
+        limits: Limits,
+    ) -> rusqlite::Result<Scan> {
+        // Asked before the rows: what is committed between the two questions is then seen, never skipped.
+        let newest = self.newest_sql()?;
+        if newest <= after {
+            // Below the cursor: rows were deleted or an older copy restored. Ids to come start from there.
+            return Ok(Scan { scanned_to: newest, ..Scan::default() });
+        }
+        let select = self.schema().select("messages", COLUMNS);
+        // A few sizes of the same statement serve any number of sessions from the cache.
+        let places = sessions.len().next_power_of_two();
+        let marks = vec!["?"; places].join(",");
+        let mut statement = self.conn().prepare_cached(&format!(
+            "SELECT {select} FROM messages WHERE id > ? AND +session_id IN ({marks}) ORDER BY id LIMIT ?"
+        ))?;
+        statement.raw_bind_parameter(1, after.get())?;
+        for place in 0..places {
+            // The last id again fills the places left over.
+            let id = sessions.get(place).or(sessions.last()).map_or("", HermesSessionId::as_str);
+            statement.raw_bind_parameter(place + 2, id)?;
+        }
+        statement.raw_bind_parameter(places + 2, limits.rows)?;
+        let mut scan = Scan { scanned_to: newest, ..Scan::default() };
+        let mut bytes = 0_u64;
+        let mut rows = statement.raw_query();
+        while let Some(sql) = rows.next()? {
+            let row = decode(sql, sessions)?;
+            bytes += size(&row);
+            scan.rows.push(row);
+            if bytes >= limits.bytes {
+                scan.more = true;
+                break;
+            }
+        }
+        scan.more |= scan.rows.len() >= limits.rows as usize;
+        if let Some(last) = scan.rows.last() {
+            scan.scanned_to = if scan.more { last.id } else { newest.max(last.id) };
+        }
+        Ok(scan)
+    }
+
+    /// Calls `visit` with each row of `session` from `from` on until it returns false. Ranges over the rowid:
+    /// for rows near the end.
+    pub(super) fn walk(
+        &self,
+        session: &HermesSessionId,
+        from: MessageId,
+        visit: impl FnMut(Row, bool) -> bool,
+    ) -> Result<(), SourceError> {
+        self.visit("id >= ?2 AND +session_id = ?1", session, from, visit)
+    }
+
+    /// Calls `visit` with each row of `session` before `before`, and whether it is live, from the first one
+    /// on. Takes the session index: for a rewrite, not for every wake.
+    pub(super) fn history(
+        &self,
+        session: &HermesSessionId,
+        before: MessageId,
+        mut visit: impl FnMut(Row, bool),
+    ) -> Result<(), SourceError> {
+        self.visit("id < ?2 AND session_id = ?1", session, before, |row, live| {
+            visit(row, live);
+            true
+        })
+    }
+
+    fn visit(
+        &self,
+        condition: &str,
+        session: &HermesSessionId,
+        bound: MessageId,
+        mut visit: impl FnMut(Row, bool) -> bool,
+    ) -> Result<(), SourceError> {
+        let mut run = || -> rusqlite::Result<()> {
+            let select = self.schema().select("messages", COLUMNS);
+            let mut statement = self
+                .conn()
+                .prepare_cached(&format!("SELECT {select} FROM messages WHERE {condition} ORDER BY id"))?;
+            let mut rows = statement.query((session.as_str(), bound.get()))?;
+            while let Some(sql) = rows.next()? {
+                let live = truth(sql.get_ref(ACTIVE)?).unwrap_or(true);
+                if !visit(decode(sql, std::slice::from_ref(session))?, live) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        run().map_err(|e| self.error(e))
+    }
+
+    /// The newest row of any session; zero where there is none.
+    pub fn newest_row(&self) -> Result<MessageId, SourceError> {
+        self.newest_sql().map_err(|e| self.error(e))
+    }
+
+    fn newest_sql(&self) -> rusqlite::Result<MessageId> {
+        let mut statement = self.conn().prepare_cached("SELECT max(id) FROM messages")?;
+        let newest: Option<i64> = statement.query_row([], |row| row.get(0))?;
+        Ok(MessageId::new(newest.unwrap_or(0)))
+    }
+
+    /// When the row of `session` behind `after` was stamped, in s since the epoch.
+    pub fn next_timestamp(
+        &self,
+        session: &HermesSessionId,
+        after: MessageId,
+    ) -> Result<Option<f64>, SourceError> {
+        let mut next = None;
+        self.walk(session, MessageId::new(after.get().saturating_add(1)), |row, _live| {
+            next = Some(row.timestamp);
+            false
+        })?;
+        Ok(next)
+    }
+
+    /// The first row of a session. Uses the session index: for binding, not for every wake.
+    pub fn first_row(&self, session: &HermesSessionId) -> Result<Option<MessageId>, SourceError> {
+        self.conn()
+            .prepare_cached("SELECT min(id) FROM messages WHERE session_id = ?1")
+            .and_then(|mut s| s.query_row([session.as_str()], |row| row.get::<_, Option<i64>>(0)))
+            .map(|id| id.map(MessageId::new))
+            .map_err(|e| self.error(e))
+    }
+
+    /// The row before `before` in its session: what a rewrite's first row is compared with after a restart.
+    pub fn row_before(
+        &self,
+        session: &HermesSessionId,
+        before: MessageId,
+    ) -> Result<Option<Row>, SourceError> {
+        let run = || -> rusqlite::Result<Option<Row>> {
+            let select = self.schema().select("messages", COLUMNS);
+            let mut statement = self.conn().prepare_cached(&format!(
+                "SELECT {select} FROM messages WHERE id <= ?1 AND +session_id = ?2 ORDER BY id DESC LIMIT 1"
+            ))?;
+            let mut rows = statement.query((before.get(), session.as_str()))?;
+            rows.next()?.map(|sql| decode(sql, std::slice::from_ref(session))).transpose()
+        };
+        run().map_err(|e| self.error(e))
+    }
+
+    /// Assistant rows without tool calls up to `last`: what a Python forwarder counts as completed turns.
+    pub fn closed_turns(&self, session: &HermesSessionId, last: MessageId) -> Result<u64, SourceError> {
+        let calls = if self.schema().has("messages.tool_calls") { "tool_calls" } else { "NULL" };
+        self.conn()
+            .prepare_cached(&format!(
+                "SELECT count(*) FROM messages WHERE session_id = ?1 AND id <= ?2 AND role = 'assistant' \
+                 AND ({calls} IS NULL OR {calls} IN ('', '[]', 'null'))"
+            ))
+            .and_then(|mut s| s.query_row((session.as_str(), last.get()), |row| row.get::<_, i64>(0)))
+            .map(i64::unsigned_abs)
+            .map_err(|e| self.error(e))
+    }
+}
+
+fn decode(sql: &SqlRow<'_>, sessions: &[HermesSessionId]) -> rusqlite::Result<Row> {
+    let session = sql.get_ref(1)?.as_bytes().unwrap_or_default();
+    let session = sessions.iter().find(|s| s.as_str().as_bytes() == session).cloned();
+    let flag = |at: usize, default: bool| sql.get_ref(at).map(|v| truth(v).unwrap_or(default));
+    let standing = match (flag(ACTIVE, true)?, flag(ACTIVE + 1, false)?) {
+        // A row that a compaction archived was live once, so it belongs to the conversation.
+        (true, _) | (_, true) => Standing::New,
+        (false, false) => Standing::TakenBack,
+    };
+    Ok(Row {
+        id: MessageId::new(sql.get(0)?),
+        session: session.unwrap_or_else(|| HermesSessionId::new("")),
+        role: match sql.get_ref(2)?.as_bytes().unwrap_or_default() {
+            b"user" => Role::User,
+            b"assistant" => Role::Assistant,
+            b"tool" => Role::Tool,
+            _ => Role::Other,
+        },
+        content: text(sql.get_ref(3)?),
+        tool_calls: text(sql.get_ref(4)?),
+        tool_call_id: text(sql.get_ref(5)?),
+        tool_name: text(sql.get_ref(6)?),
+        finish_reason: text(sql.get_ref(7)?),
+        reasoning: text(sql.get_ref(8)?),
+        reasoning_content: text(sql.get_ref(9)?),
+        display_kind: text(sql.get_ref(10)?),
+        observed: flag(11, false)?,
+        timestamp: number(sql.get_ref(12)?),
+        token_count: match sql.get_ref(13)? {
+            ValueRef::Integer(n) => u64::try_from(n).ok(),
+            _ => None,
+        },
+        standing,
+    })
+}
+
+/// Any value as text: SQLite columns hold what was bound, whatever their declared type.
+fn text(value: ValueRef<'_>) -> Option<String> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(n) => Some(n.to_string()),
+        ValueRef::Real(x) => Some(x.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+    }
+}
+
+fn number(value: ValueRef<'_>) -> f64 {
+    match value {
+        #[allow(clippy::cast_precision_loss, reason = "seconds since the epoch are far below 2^52")]
+        ValueRef::Integer(n) => n as f64,
+        ValueRef::Real(x) => x,
+        ValueRef::Text(bytes) => {
+            std::str::from_utf8(bytes).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0.0)
+        }
+        ValueRef::Null | ValueRef::Blob(_) => 0.0,
+    }
+}
+
+fn truth(value: ValueRef<'_>) -> Option<bool> {
+    match value {
+        ValueRef::Null => None,
+        other => Some(number(other) != 0.0),
+    }
+}
+
+fn size(row: &Row) -> u64 {
+    let parts = [
+        &row.content,
+        &row.tool_calls,
+        &row.tool_call_id,
+        &row.tool_name,
+        &row.reasoning,
+        &row.reasoning_content,
+    ];
+    parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
+}

@@ -1,0 +1,12 @@
+//! The stages, in flow order: detect, read, transform, turns, deliver.
+//!
+//! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
+//! two; `feed` is the reading half of one mirror.
+
+pub mod deliver;
+pub mod detect;
+pub mod feed;
+pub mod read;
+pub mod transform;
+pub mod turns;
+pub mod wake;

@@ -1,0 +1,303 @@
+//! Stage 1, change detect: the file system says "look", and so does a timer.
+//!
+//! Contract: a wake may be lost or spurious; it costs time, never a row. A timed poll always runs beside the
+//! watcher, because a watch can be accepted and stay mute (network and virtual-machine file systems, WSL),
+//! be refused (watch limits), or be lost with its directory.
+//!
+//! What is watched is the directory, never the database: the watch must outlive a file that is replaced, and
+//! a back-end that opens what it watches (kqueue) must not hold a descriptor on state.db or -shm, whose
+//! closing would drop this process's SQLite locks. On macOS the -wal is watched as well, since a directory
+//! there reports no writes into its files (documented by notify; not measured here).
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use notify::event::ModifyKind;
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::wake::Waker;
+use crate::config::{self, DetectMode};
+use crate::event::Wake;
+use crate::hermes::Identity;
+#[cfg(target_os = "macos")]
+use crate::hermes::with_suffix;
+
+/// How long to wait before a refused watch is asked for again.
+const WATCH_RETRY: Duration = Duration::from_secs(30);
+
+/// What is known of the watcher, shared with the reader and the status.
+#[derive(Clone, Debug, Default)]
+pub struct Health(Arc<HealthBits>);
+
+#[derive(Debug, Default)]
+struct HealthBits {
+    watching: AtomicBool,
+    mute: AtomicBool,
+}
+
+impl Health {
+    /// A watch is registered.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.0.watching.load(Ordering::Relaxed)
+    }
+
+    /// Changes were found that no event announced, so the poll runs at its full pace.
+    #[must_use]
+    pub fn is_mute(&self) -> bool {
+        self.0.mute.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether events arrive. Returns true when that is news.
+    #[allow(clippy::must_use_candidate, reason = "only who tells people needs to know whether it is news")]
+    pub fn set_mute(&self, mute: bool) -> bool {
+        self.0.mute.swap(mute, Ordering::Relaxed) != mute
+    }
+
+    fn set_watching(&self, watching: bool) {
+        self.0.watching.store(watching, Ordering::Relaxed);
+    }
+}
+
+/// The stage: a thread that keeps a watch registered and ticks.
+#[derive(Debug)]
+pub struct Detect {
+    directory: PathBuf,
+    database: PathBuf,
+    config: config::Detect,
+    waker: Waker,
+    health: Health,
+    watch: Option<Watch>,
+    refused: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    _watcher: RecommendedWatcher,
+    directory: Identity,
+    #[cfg(target_os = "macos")]
+    wal: Option<Identity>,
+}
+
+impl Detect {
+    /// Watches over the database at `database`.
+    #[must_use]
+    pub fn new(database: PathBuf, config: config::Detect, waker: Waker, health: Health) -> Self {
+        let directory = match database.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        Self { directory, database, config, waker, health, watch: None, refused: None }
+    }
+
+    /// Runs until `stop` is closed or the reader is gone.
+    pub fn run(&mut self, stop: &Receiver<()>) {
+        loop {
+            self.keep_watching();
+            if !self.waker.wake(Wake::Poll) {
+                return;
+            }
+            match stop.recv_timeout(self.interval()) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        let trusted = self.watch.is_some() && !self.health.is_mute();
+        Duration::from_millis(if trusted { self.config.fallback_poll_ms } else { self.config.poll_ms })
+    }
+
+    /// Registers the watch where there is none, or where its directory is no longer the one under the path.
+    fn keep_watching(&mut self) {
+        if self.config.mode == DetectMode::Poll {
+            return;
+        }
+        let now = Identity::of(&self.directory).ok().flatten();
+        if self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| Some(watch.directory) == now && watch.is_whole(&self.database))
+        {
+            return;
+        }
+        self.watch = None;
+        self.health.set_watching(false);
+        let Some(directory) = now else { return };
+        if self.refused.is_some_and(|at| at.elapsed() < WATCH_RETRY) {
+            return;
+        }
+        match self.register(directory) {
+            Ok(watch) => {
+                self.watch = Some(watch);
+                self.health.set_watching(true);
+                if self.refused.take().is_some() {
+                    tracing::info!(directory = %self.directory.display(), "file-system events again");
+                }
+                // What happened before the watch stood made no event.
+                self.waker.wake(Wake::Rescan);
+            }
+            Err(error) => {
+                if self.refused.replace(Instant::now()).is_none() {
+                    tracing::warn!(
+                        directory = %self.directory.display(),
+                        "no file-system events ({}); polling every {} ms instead",
+                        explain(&error),
+                        self.config.poll_ms
+                    );
+                }
+            }
+        }
+    }
+
+    fn register(&self, directory: Identity) -> notify::Result<Watch> {
+        let waker = self.waker.clone();
+        let database = self.database.file_name().unwrap_or_default().to_owned();
+        let filter = Filter { directory: self.directory.clone(), database };
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if let Some(wake) = filter.wake(event) {
+                waker.wake(wake);
+            }
+        })?;
+        watcher.watch(&self.directory, RecursiveMode::NonRecursive)?;
+        #[cfg(target_os = "macos")]
+        let wal = {
+            let path = with_suffix(&self.database, "-wal");
+            let wal = Identity::of(&path).ok().flatten();
+            if wal.is_some() {
+                watcher.watch(&path, RecursiveMode::NonRecursive)?;
+            }
+            wal
+        };
+        Ok(Watch {
+            _watcher: watcher,
+            directory,
+            #[cfg(target_os = "macos")]
+            wal,
+        })
+    }
+}
+
+impl Watch {
+    #[cfg(target_os = "macos")]
+    fn is_whole(&self, database: &Path) -> bool {
+        self.wal == Identity::of(&with_suffix(database, "-wal")).ok().flatten()
+    }
+
+    #[cfg(not(target_os = "macos"))]
+    #[allow(clippy::unused_self, reason = "only a back-end that watches single files can lose one")]
+    fn is_whole(&self, _database: &Path) -> bool {
+        true
+    }
+}
+
+/// Tells a write to the database from all else that happens in its directory.
+struct Filter {
+    directory: PathBuf,
+    database: OsString,
+}
+
+impl Filter {
+    fn wake(&self, event: notify::Result<Event>) -> Option<Wake> {
+        let Ok(event) = event else { return Some(Wake::Rescan) };
+        if event.need_rescan() {
+            return Some(Wake::Rescan);
+        }
+        let ours = match event.kind {
+            // Opening, closing and touching are reported as well, also those by our own reads.
+            EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => false,
+            _ => event.paths.iter().any(|path| self.concerns(path)),
+        };
+        ours.then_some(Wake::Event)
+    }
+
+    /// The database, its -wal or its -journal; not -shm, which readers write too. The directory itself only
+    /// shows up when it is moved or removed.
+    fn concerns(&self, path: &Path) -> bool {
+        if path == self.directory {
+            return true;
+        }
+        let (Some(name), database) = (path.file_name(), self.database.as_encoded_bytes()) else {
+            return false;
+        };
+        matches!(name.as_encoded_bytes().strip_prefix(database), Some(b"" | b"-wal" | b"-journal"))
+    }
+}
+
+/// A refused watch, with the limit's name where it is one.
+fn explain(error: &notify::Error) -> String {
+    const ENOSPC: i32 = 28;
+    const EMFILE: i32 = 24;
+    let code = match &error.kind {
+        notify::ErrorKind::MaxFilesWatch => Some(ENOSPC),
+        notify::ErrorKind::Io(cause) => io::Error::raw_os_error(cause),
+        _ => None,
+    };
+    match code {
+        Some(ENOSPC) => "the limit fs.inotify.max_user_watches is reached".to_owned(),
+        Some(EMFILE) => {
+            "a limit is reached: fs.inotify.max_user_instances, or this process's open files (ulimit -n)"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{AccessKind, AccessMode, CreateKind, DataChange, MetadataKind, RemoveKind};
+
+    use super::*;
+
+    fn filter() -> Filter {
+        Filter { directory: PathBuf::from("/h"), database: OsString::from("state.db") }
+    }
+
+    fn seen(kind: EventKind, path: &str) -> Option<Wake> {
+        filter().wake(Ok(Event::new(kind).add_path(PathBuf::from(path))))
+    }
+
+    #[test]
+    fn writes_to_database_log_and_journal_wake() {
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        for path in ["/h/state.db", "/h/state.db-wal", "/h/state.db-journal", "/h"] {
+            assert_eq!(seen(write, path), Some(Wake::Event), "{path}");
+        }
+        for kind in [EventKind::Create(CreateKind::File), EventKind::Remove(RemoveKind::File), EventKind::Any]
+        {
+            assert_eq!(seen(kind, "/h/state.db"), Some(Wake::Event), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_our_own_reads_cause_does_not_wake() {
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let touch = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
+        assert_eq!(seen(write, "/h/state.db-shm"), None);
+        assert_eq!(seen(close, "/h/state.db-wal"), None);
+        assert_eq!(seen(touch, "/h/state.db"), None);
+        assert_eq!(seen(write, "/h/state.db.bak"), None);
+        assert_eq!(seen(write, "/h/config.yaml"), None);
+    }
+
+    #[test]
+    fn lost_events_and_errors_ask_for_a_rescan() {
+        assert_eq!(filter().wake(Err(notify::Error::generic("queue"))), Some(Wake::Rescan));
+        let overflow = Event::new(EventKind::Other).set_flag(notify::event::Flag::Rescan);
+        assert_eq!(filter().wake(Ok(overflow)), Some(Wake::Rescan));
+    }
+
+    #[test]
+    fn a_reached_limit_is_named() {
+        let full = notify::Error::new(notify::ErrorKind::MaxFilesWatch);
+        assert!(explain(&full).contains("fs.inotify.max_user_watches"));
+        assert!(explain(&notify::Error::io(io::Error::from_raw_os_error(24))).contains("max_user_instances"));
+    }
+}

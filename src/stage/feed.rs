@@ -1,0 +1,296 @@
+//! The reading half of one mirror: which session it follows, how far it has read, and its lane.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc::Sender;
+
+use crate::event::{Binding, Reading, Resume, Row, Standing};
+use crate::hermes::discovery::{self, Found, Terminal};
+use crate::hermes::{Open, Rewrites, SourceError, turn};
+use crate::ids::{ConversationId, HermesSessionId, MessageId};
+
+/// A row may be followed by one more reading, so a lane has room only while two fit.
+const ROOM: usize = 2;
+
+/// How a mirror knows its session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// By name.
+    Session(HermesSessionId),
+    /// By where and when its terminal was launched.
+    Terminal(Terminal),
+}
+
+/// Says whether a live sibling mirrors a session already.
+pub type TakenBySibling = Box<dyn Fn(&HermesSessionId) -> bool + Send>;
+
+/// The sending end of a lane, as the reader holds it.
+#[derive(Clone, Debug)]
+pub struct LaneSender {
+    /// Readings for the lane, bounded.
+    pub readings: Sender<Reading>,
+    /// Set while the lane is full, so that it wakes the reader once it has room.
+    pub starved: Arc<AtomicBool>,
+}
+
+impl LaneSender {
+    /// Whether a row and what may follow it fit. Arranges to be woken where they do not.
+    fn has_room(&self) -> bool {
+        if self.readings.capacity() >= ROOM {
+            return true;
+        }
+        self.starved.store(true, Ordering::SeqCst);
+        // The lane may have drained between the two lines, and then sent no wake.
+        self.readings.capacity() >= ROOM
+    }
+}
+
+/// One mirror, as the reader sees it.
+pub struct Feed {
+    conversation: ConversationId,
+    target: Target,
+    lane: LaneSender,
+    taken: TakenBySibling,
+    resume: Option<Binding>,
+    following: Option<Following>,
+    refused: Vec<HermesSessionId>,
+}
+
+struct Following {
+    session: HermesSessionId,
+    read_to: MessageId,
+    rewrites: Rewrites,
+    turn_closed: bool,
+    caught_up: bool,
+}
+
+impl Feed {
+    /// A mirror that has a binding from before, or finds its session by `target`.
+    #[must_use]
+    pub fn new(
+        conversation: ConversationId,
+        target: Target,
+        resume: Option<Binding>,
+        lane: LaneSender,
+        taken: TakenBySibling,
+    ) -> Self {
+        Self { conversation, target, lane, taken, resume, following: None, refused: Vec::new() }
+    }
+
+    /// The lane was started anew, and has delivered up to `resume`.
+    pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
+        self.lane = lane;
+        self.resume = resume;
+        self.following = None;
+    }
+
+    /// Gives the session up, to be taken again from `resume` once it is free.
+    pub fn release(&mut self, resume: Option<Binding>) {
+        self.following = None;
+        self.resume = resume;
+    }
+
+    /// Whether its lane still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.lane.readings.is_closed()
+    }
+
+    /// Whether it follows a session.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.following.is_some()
+    }
+
+    /// The session it follows and how far it has read, while its lane has room.
+    #[must_use]
+    pub fn ready(&self) -> Option<(&HermesSessionId, MessageId)> {
+        let following = self.following.as_ref()?;
+        self.lane.has_room().then_some((&following.session, following.read_to))
+    }
+
+    /// Finds the session, if it can be found now, and tells the lane.
+    pub fn bind(&mut self, open: &Open) -> Result<(), SourceError> {
+        if self.following.is_some() || !self.lane.has_room() {
+            return Ok(());
+        }
+        let Some(mut binding) = self.find(open)? else { return Ok(()) };
+        let last = binding.resume.last;
+        // Asked before the first row: a row that is committed in between then lies behind this place.
+        let newest = open.newest_row()?;
+        let first = open.first_row(&binding.session)?;
+        let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
+        let mut behind = None;
+        if last != MessageId::ZERO {
+            behind = open.row_before(&binding.session, last)?;
+            open.recover_turn(&binding.session, &mut binding.resume)?;
+        }
+        tracing::info!(
+            conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
+        );
+        self.following = Some(Following {
+            session: binding.session.clone(),
+            read_to: last.max(before_first),
+            rewrites: Rewrites::after(behind.as_ref()),
+            turn_closed: false,
+            caught_up: false,
+        });
+        self.refused.clear();
+        self.send(Reading::Bound(binding));
+        Ok(())
+    }
+
+    /// The session to follow: the one a person named, else the one bound before, else the one that fits.
+    /// One that a sibling mirrors is left to it.
+    fn find(&mut self, open: &Open) -> Result<Option<Binding>, SourceError> {
+        let bare = |session| Binding { session, resume: Resume::default() };
+        let known = self.resume.as_ref();
+        let found = match &self.target {
+            Target::Session(named) => match known {
+                Some(known) if leads_to(open, named, &known.session)? => Some(known.clone()),
+                _ => open.session(named)?.map(|session| bare(session.id)),
+            },
+            Target::Terminal(_) => known.cloned(),
+        };
+        let found = found.filter(|binding| !self.leave_to_sibling(&binding.session));
+        match &self.target {
+            Target::Terminal(terminal) if found.is_none() => {
+                match discovery::discover(open, terminal, &self.taken)? {
+                    Found::Session(session) => Ok(Some(bare(session))),
+                    Found::Nothing => Ok(None),
+                    Found::Ambiguous(several) => {
+                        self.refuse(several);
+                        Ok(None)
+                    }
+                }
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn leave_to_sibling(&mut self, session: &HermesSessionId) -> bool {
+        let taken = (self.taken)(session);
+        if taken && self.refused.as_slice() != std::slice::from_ref(session) {
+            tracing::warn!(
+                conversation = %self.conversation, %session,
+                "another mirror that was launched earlier mirrors this session; leaving it to that one"
+            );
+            self.refused = vec![session.clone()];
+        }
+        taken
+    }
+
+    fn refuse(&mut self, several: Vec<HermesSessionId>) {
+        if several != self.refused {
+            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                conversation = %self.conversation,
+                "several sessions could be this terminal's and none records a directory: {list}; \
+                 name one as `session` in [[mirror]]"
+            );
+            self.refused = several;
+        }
+    }
+
+    /// Takes the rows of its session that one scan found. Returns whether it took them all.
+    pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
+        let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
+        let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
+        for (at, row) in mine.iter().enumerate() {
+            let next = match mine.get(at + 1) {
+                Some(next) => Some(next.timestamp),
+                None if more => open.next_timestamp(&session, row.id)?,
+                None => None,
+            };
+            if !self.take_row(open, row, next)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_row(&mut self, open: &Open, row: &Row, next: Option<f64>) -> Result<bool, SourceError> {
+        let Some(following) = &mut self.following else { return Ok(true) };
+        if row.id <= following.read_to {
+            return Ok(true);
+        }
+        if !self.lane.has_room() {
+            return Ok(false);
+        }
+        let mut row = row.clone();
+        if row.standing != Standing::TakenBack {
+            open.judge(&mut following.rewrites, &mut row, next)?;
+        }
+        following.read_to = row.id;
+        following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
+        self.send(Reading::Row(row));
+        Ok(true)
+    }
+
+    /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
+    /// `more`: a limit ended the scan.
+    pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
+        if let Some(following) = &mut self.following {
+            following.read_to = scanned_to;
+            following.caught_up = !more;
+        }
+    }
+
+    /// The database has changed: there may be more to read.
+    pub fn expect_more(&mut self) {
+        if let Some(following) = &mut self.following {
+            following.caught_up = false;
+        }
+    }
+
+    /// Whether there was nothing more to read and to tell at the last scan.
+    #[must_use]
+    pub fn is_caught_up(&self) -> bool {
+        self.following.as_ref().is_some_and(|following| following.caught_up && !following.turn_closed)
+    }
+
+    /// Once it has caught up: tells what a closed turn has used.
+    pub fn report_usage(&mut self, open: &Open) -> Result<(), SourceError> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        if following.turn_closed && self.lane.readings.capacity() > 0 {
+            let usage = open.usage(&following.session)?;
+            following.turn_closed = false;
+            self.send(Reading::Usage(usage));
+        }
+        Ok(())
+    }
+
+    /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
+    pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
+        let Some(following) = &mut self.following else { return Ok(false) };
+        if !self.lane.has_room() {
+            return Ok(false);
+        }
+        let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
+        let Some(first) = open.first_row(&child)? else { return Ok(false) };
+        tracing::info!(
+            conversation = %self.conversation, session = %following.session, child = %child,
+            "the session was compacted into a new one; following it"
+        );
+        *following = Following {
+            session: child.clone(),
+            read_to: MessageId::new(first.get() - 1),
+            rewrites: Rewrites::default(),
+            turn_closed: following.turn_closed,
+            caught_up: false,
+        };
+        self.send(Reading::Continued(child));
+        Ok(true)
+    }
+
+    fn send(&self, reading: Reading) {
+        // Room was asked for, and only this thread sends. A lane that has ended is found by `is_alive`.
+        let _ = self.lane.readings.try_send(reading);
+    }
+}
+
+/// Whether `bound` is the named session or one that continues it.
+fn leads_to(open: &Open, named: &HermesSessionId, bound: &HermesSessionId) -> Result<bool, SourceError> {
+    Ok(named == bound || open.ancestors(bound)?.iter().any(|session| session.id == *named))
+}

@@ -1,0 +1,254 @@
+//! The two files of a bridge directory, in the form that a Python forwarder reads and writes.
+//!
+//! `hermes_forwarder.json` holds the cursor and the claim, `hermes_status_forwarder.json` the count of turns
+//! whose idle edge was delivered. A runner may place a cursor in advance (a forked session), and either kind
+//! of forwarder may follow the other in the same directory.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::StateError;
+use super::dir;
+use crate::event::{Binding, Mark, OpenTurn, Resume};
+use crate::ids::{HermesSessionId, MessageId, ResponseId};
+
+const CURSOR: &str = "hermes_forwarder.json";
+const STATUS: &str = "hermes_status_forwarder.json";
+
+/// The content of `hermes_forwarder.json`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cursor {
+    /// The session that is followed; also what the claim is laid on.
+    pub session: Option<HermesSessionId>,
+    /// The last row that was delivered whole.
+    pub last: MessageId,
+    /// A row that was delivered in part, and how many of its items were.
+    pub partial: Option<(MessageId, u32)>,
+    /// When the terminal was launched, in s since the epoch: the earlier launch has the older right.
+    pub launch_epoch_s: f64,
+    /// The turn in progress, or owed its idle edge.
+    pub turn: Option<ResponseId>,
+    /// When the claim was last renewed, in ms since the epoch.
+    pub heartbeat_ms: i64,
+}
+
+impl Cursor {
+    /// Reads a bridge directory's cursor. A file that is absent, damaged or half written is no cursor; a
+    /// value of the wrong kind is an absent one.
+    #[must_use]
+    pub fn read(bridge_dir: &Path) -> Self {
+        let file = object(&bridge_dir.join(CURSOR));
+        let id = |key: &str| file.get(key).and_then(Value::as_i64).filter(|id| *id >= 0);
+        let text = |key: &str| file.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let partial = id("partial_row_id").zip(id("partial_row_items"));
+        Self {
+            session: text("hermes_session_id").map(HermesSessionId::new),
+            last: MessageId::new(id("last_id").unwrap_or(0)),
+            partial: partial
+                .and_then(|(row, items)| Some((MessageId::new(row), u32::try_from(items).ok()?)))
+                .filter(|(row, items)| row.get() > 0 && *items > 0),
+            launch_epoch_s: file.get("launch_epoch_s").and_then(Value::as_f64).unwrap_or(0.0),
+            turn: text("active_turn_id").map(ResponseId::new),
+            heartbeat_ms: id("heartbeat_ms").unwrap_or(0),
+        }
+    }
+
+    fn to_json(&self) -> String {
+        let (partial_row, partial_items) = self.partial.unwrap_or_default();
+        json!({
+            "hermes_session_id": self.session,
+            "last_id": self.last,
+            "partial_row_id": partial_row,
+            "partial_row_items": partial_items,
+            "launch_epoch_s": self.launch_epoch_s,
+            "active_turn_id": self.turn,
+            "heartbeat_ms": self.heartbeat_ms,
+        })
+        .to_string()
+    }
+}
+
+/// One mirror's bridge directory.
+#[derive(Debug)]
+pub struct Bridge {
+    dir: PathBuf,
+    cursor: Cursor,
+    closed_turns: Option<u64>,
+    written_turns: Option<u64>,
+}
+
+impl Bridge {
+    /// Opens a bridge directory, making it if need be, and reads what stands there.
+    pub fn open(dir: PathBuf, launch_epoch_s: f64) -> Result<Self, StateError> {
+        dir::create(&dir)?;
+        let cursor = Cursor { launch_epoch_s, ..Cursor::read(&dir) };
+        let posted = object(&dir.join(STATUS)).get("posted").and_then(Value::as_u64);
+        Ok(Self { dir, cursor, closed_turns: posted, written_turns: posted })
+    }
+
+    /// Where to go on; `None` where nothing was followed yet.
+    #[must_use]
+    pub fn binding(&self) -> Option<Binding> {
+        let session = self.cursor.session.clone()?;
+        let resume = Resume {
+            last: self.cursor.last,
+            partial: self.cursor.partial,
+            turn: self.cursor.turn.clone().map(|id| OpenTurn { id, closed: false }),
+            closed_turns: self.closed_turns,
+        };
+        Some(Binding { session, resume })
+    }
+
+    /// The session that is followed.
+    #[must_use]
+    pub fn session(&self) -> Option<&HermesSessionId> {
+        self.cursor.session.as_ref()
+    }
+
+    /// A session was bound: lays the claim on it.
+    pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
+        self.cursor.session = Some(binding.session.clone());
+        self.cursor.last = binding.resume.last;
+        self.cursor.partial = binding.resume.partial;
+        self.cursor.turn = binding.resume.turn.as_ref().map(|turn| turn.id.clone());
+        self.write(now_ms)
+    }
+
+    /// The session goes on in another one. Row ids are common to both, so the cursor stays.
+    pub fn follow(&mut self, child: &HermesSessionId, now_ms: i64) -> Result<(), StateError> {
+        self.cursor.session = Some(child.clone());
+        self.closed_turns = Some(0);
+        self.write(now_ms)
+    }
+
+    /// The session was given up; the claim on it ends.
+    pub fn release(&mut self, now_ms: i64) -> Result<(), StateError> {
+        self.cursor = Cursor { launch_epoch_s: self.cursor.launch_epoch_s, ..Cursor::default() };
+        self.write(now_ms)
+    }
+
+    /// A delivery was acknowledged: the cursor moves.
+    pub fn advance(&mut self, mark: &Mark, now_ms: i64) -> Result<(), StateError> {
+        self.cursor.partial = mark.items.map(|items| (mark.row, items));
+        if mark.items.is_none() {
+            self.cursor.last = mark.row;
+        }
+        self.cursor.turn = mark.turn.as_ref().map(|turn| turn.id.clone());
+        if mark.turn.as_ref().is_none_or(|turn| !turn.closed) {
+            self.closed_turns = Some(mark.closed_turns);
+        }
+        self.write(now_ms)
+    }
+
+    /// Renews the claim. Only while a session is followed: nothing else is claimed.
+    pub fn heartbeat(&mut self, now_ms: i64) -> Result<(), StateError> {
+        if self.cursor.session.is_none() {
+            return Ok(());
+        }
+        self.write(now_ms)
+    }
+
+    fn write(&mut self, now_ms: i64) -> Result<(), StateError> {
+        self.cursor.heartbeat_ms = now_ms;
+        dir::replace(&self.dir.join(CURSOR), self.cursor.to_json().as_bytes())?;
+        if self.closed_turns != self.written_turns {
+            let posted = self.closed_turns.unwrap_or(0);
+            dir::replace(&self.dir.join(STATUS), json!({ "posted": posted }).to_string().as_bytes())?;
+            self.written_turns = self.closed_turns;
+        }
+        Ok(())
+    }
+}
+
+fn object(path: &Path) -> Map<String, Value> {
+    match dir::read(path).and_then(|text| serde_json::from_str(&text).ok()) {
+        Some(Value::Object(object)) => object,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bridge(dir: &Path) -> Bridge {
+        Bridge::open(dir.to_owned(), 100.0).expect("bridge")
+    }
+
+    fn file(dir: &Path, name: &str) -> Value {
+        serde_json::from_str(&dir::read(&dir.join(name)).expect("file")).expect("json")
+    }
+
+    fn binding(session: &str) -> Binding {
+        Binding { session: HermesSessionId::new(session), resume: Resume::default() }
+    }
+
+    #[test]
+    fn the_keys_are_those_of_the_python_forwarder() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        bridge(dir.path()).bind(&binding("s"), 7).expect("bind");
+        let expected = json!({
+            "hermes_session_id": "s", "last_id": 0, "partial_row_id": 0, "partial_row_items": 0,
+            "launch_epoch_s": 100.0, "active_turn_id": null, "heartbeat_ms": 7
+        });
+        assert_eq!(file(dir.path(), CURSOR), expected);
+    }
+
+    #[test]
+    fn what_was_delivered_is_where_the_next_start_goes_on() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut first = bridge(dir.path());
+        first.bind(&binding("s"), 1).expect("bind");
+        let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
+        let whole = Mark { row: MessageId::new(3), items: None, turn: turn.clone(), closed_turns: 2 };
+        first.advance(&whole, 2).expect("advance");
+        first.advance(&Mark { row: MessageId::new(4), items: Some(2), ..whole }, 3).expect("advance");
+        let resume = bridge(dir.path()).binding().expect("bound").resume;
+        assert_eq!(resume.last, MessageId::new(3));
+        assert_eq!(resume.partial, Some((MessageId::new(4), 2)));
+        assert_eq!(resume.turn, turn);
+        assert_eq!(resume.closed_turns, Some(2));
+        assert_eq!(file(dir.path(), STATUS), json!({"posted": 2}));
+    }
+
+    #[test]
+    fn a_turn_counts_as_posted_only_once_its_idle_edge_is_delivered() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut bridge = bridge(dir.path());
+        bridge.bind(&binding("s"), 1).expect("bind");
+        let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
+        let owed = Mark { row: MessageId::new(3), items: None, turn, closed_turns: 1 };
+        bridge.advance(&owed, 2).expect("advance");
+        assert!(dir::read(&dir.path().join(STATUS)).is_none());
+        bridge.advance(&Mark { turn: None, ..owed }, 2).expect("advance");
+        assert_eq!(file(dir.path(), STATUS), json!({"posted": 1}));
+    }
+
+    #[test]
+    fn a_cursor_placed_in_advance_is_honoured() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let placed =
+            br#"{"hermes_session_id": "fork", "last_id": 41, "launch_epoch_s": 5.5, "heartbeat_ms": 1}"#;
+        dir::replace(&dir.path().join(CURSOR), placed).expect("write");
+        let binding = bridge(dir.path()).binding().expect("bound");
+        assert_eq!(binding.session, HermesSessionId::new("fork"));
+        assert_eq!(binding.resume.last, MessageId::new(41));
+        assert_eq!(binding.resume.closed_turns, None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_cursor_and_no_panic() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        for damage in
+            ["", "\0\0\0\0", "{\"hermes_session_id\": \"s", "[]", "null", "{\"hermes_session_id\": 3}"]
+        {
+            dir::replace(&dir.path().join(CURSOR), damage.as_bytes()).expect("write");
+            dir::replace(&dir.path().join(STATUS), damage.as_bytes()).expect("write");
+            assert_eq!(bridge(dir.path()).binding(), None, "{damage:?}");
+        }
+        let odd = br#"{"hermes_session_id": "s", "last_id": "x", "partial_row_id": -1, "active_turn_id": 3}"#;
+        dir::replace(&dir.path().join(CURSOR), odd).expect("write");
+        assert_eq!(bridge(dir.path()).binding().expect("bound").resume, Resume::default());
+    }
+}

@@ -1,0 +1,8 @@
+//! What the integration tests share.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken test server is to fail the test")]
+
+pub mod fault;
+pub mod http;
+pub mod sessions;
+pub mod sink;

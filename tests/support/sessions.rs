@@ -1,0 +1,306 @@
+//! The Sessions API in memory, as strict and as forgetful as the real one: it validates, and never de-duplicates.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::fault::Random;
+use super::http::{Raw, Response};
+
+/// The longest tool output that is kept, in bytes; the real server cuts there, too.
+const LONGEST_OUTPUT: usize = 1 << 20;
+
+/// Every conversation of one server.
+pub struct Store {
+    conversations: BTreeMap<String, Conversation>,
+    ids: Random,
+}
+
+/// One conversation.
+#[derive(Default)]
+pub struct Conversation {
+    /// Stored items as they read back, oldest first.
+    pub items: Vec<Value>,
+    /// Every accepted event, live ones included, in order.
+    pub events: Vec<Value>,
+    session: Map<String, Value>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { conversations: BTreeMap::new(), ids: Random::new(0x0DD5) }
+    }
+}
+
+impl Store {
+    pub fn create(&mut self) -> String {
+        let id = format!("conv_{:016x}", self.ids.next());
+        let session = json!({"id": id, "object": "session", "status": "idle", "title": null,
+            "active_response_id": null, "external_session_id": null});
+        let Value::Object(session) = session else { unreachable!("written as an object") };
+        self.conversations.insert(id.clone(), Conversation { session, ..Conversation::default() });
+        id
+    }
+
+    /// Makes a conversation unknown, as one deleted on the web page is.
+    pub fn delete(&mut self, id: &str) {
+        self.conversations.remove(id);
+    }
+
+    pub fn conversation(&self, id: &str) -> Option<&Conversation> {
+        self.conversations.get(id)
+    }
+
+    /// Stores an item as another writer would, past all faults.
+    pub fn add_item(&mut self, id: &str, item: &Value) {
+        let stored = self.stored(item);
+        self.conversations.get_mut(id).unwrap().items.push(stored);
+    }
+
+    /// Acts on a request and answers it.
+    pub fn handle(&mut self, request: &Raw) -> Response {
+        let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+        // A base URL may carry a path prefix, which means nothing here.
+        let api = path.iter().position(|part| *part == "v1").map_or(path.as_slice(), |at| &path[at..]);
+        let answer = match (request.method.as_str(), api) {
+            ("GET", [.., "health"]) => Ok((200, json!({"status": "ok"}))),
+            ("GET", [.., "login"]) => return Response::html(200, &[]),
+            ("GET", ["v1", "agents"]) => {
+                Ok((200, json!({"data": [{"id": "agent_1", "name": "hermes-native-ui"}]})))
+            }
+            ("POST", ["v1", "sessions"]) => {
+                let id = self.create();
+                self.session(&id).map(|session| (201, session))
+            }
+            ("GET", ["v1", "sessions", id]) => self.session(id).map(|session| (200, session)),
+            ("PATCH", ["v1", "sessions", id]) => self.patch(id, &request.body),
+            ("GET", ["v1", "sessions", id, "items"]) => self.items(id, &request.query),
+            ("POST", ["v1", "sessions", id, "events"]) => self.event(id, &request.body),
+            _ => Err(Refusal(404, "not_found", "no such route".to_owned())),
+        };
+        match answer {
+            Ok((status, body)) => Response::json(status, &body),
+            Err(Refusal(status, code, message)) => {
+                Response::json(status, &json!({"error": {"code": code, "message": message}}))
+            }
+        }
+    }
+
+    fn find(&mut self, id: &str) -> Result<&mut Conversation, Refusal> {
+        let unknown = || Refusal(404, "not_found", "Session not found".to_owned());
+        self.conversations.get_mut(id).ok_or_else(unknown)
+    }
+
+    fn session(&mut self, id: &str) -> Result<Value, Refusal> {
+        Ok(Value::Object(self.find(id)?.session.clone()))
+    }
+
+    fn patch(&mut self, id: &str, body: &[u8]) -> Result<(u16, Value), Refusal> {
+        let conversation = self.find(id)?;
+        let Ok(Value::Object(changes)) = serde_json::from_slice(body) else {
+            return Err(invalid("body must be an object"));
+        };
+        conversation.session.extend(changes);
+        Ok((200, Value::Object(conversation.session.clone())))
+    }
+
+    fn items(&mut self, id: &str, query: &[(String, String)]) -> Result<(u16, Value), Refusal> {
+        let items = &self.find(id)?.items;
+        let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        let limit: usize = get("limit").unwrap_or("100").parse().map_err(|_| invalid("limit"))?;
+        if !(1..=1000).contains(&limit) {
+            return Err(invalid("limit must be 1 to 1000"));
+        }
+        let mut all: Vec<&Value> = items.iter().collect();
+        match get("order").unwrap_or("asc") {
+            "asc" => {}
+            "desc" => all.reverse(),
+            _ => return Err(invalid("order must be asc or desc")),
+        }
+        let place = |id: &str| {
+            let unknown = || Refusal(404, "not_found", "Not found.".to_owned());
+            all.iter().position(|item| item["id"] == id).ok_or_else(unknown)
+        };
+        let from = get("after").map(place).transpose()?.map_or(0, |at| at + 1);
+        let to = get("before").map(place).transpose()?.unwrap_or(all.len());
+        let range = all.get(from..to).unwrap_or_default();
+        let page: Vec<&Value> = range.iter().take(limit).copied().collect();
+        let edge = |item: Option<&&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+        let body = json!({"object": "list", "first_id": edge(page.first()), "last_id": edge(page.last()),
+            "has_more": range.len() > limit, "data": page});
+        Ok((200, body))
+    }
+
+    fn event(&mut self, id: &str, body: &[u8]) -> Result<(u16, Value), Refusal> {
+        self.find(id)?;
+        let event: Value = serde_json::from_slice(body)
+            .map_err(|_| Refusal(422, "unprocessable", "body must be JSON".to_owned()))?;
+        let (Some(kind), Some(data)) = (event["type"].as_str(), event["data"].as_object()) else {
+            return Err(invalid("body requires a string type and an object data"));
+        };
+        let answer = match kind {
+            "external_conversation_item" => {
+                let item = self.stored(&item(data)?);
+                let item_id = item["id"].clone();
+                self.find(id)?.items.push(item);
+                json!({"queued": false, "item_id": item_id})
+            }
+            "compaction" => {
+                let item = self.stored(&boundary(data)?);
+                self.find(id)?.items.push(item);
+                json!({"queued": true})
+            }
+            _ => {
+                live(kind, data)?;
+                json!({"queued": false})
+            }
+        };
+        let conversation = self.find(id)?;
+        if kind == "external_session_status" {
+            let active = if data["status"] == "running" { data.get("response_id").cloned() } else { None };
+            conversation.session.insert("status".to_owned(), data["status"].clone());
+            conversation.session.insert("active_response_id".to_owned(), active.unwrap_or_default());
+        }
+        conversation.events.push(event);
+        Ok((202, answer))
+    }
+
+    /// Gives an item its id and the fields that every stored item has.
+    fn stored(&mut self, item: &Value) -> Value {
+        let mut stored = json!({"id": format!("{:016x}{:016x}", self.ids.next(), self.ids.next()),
+            "status": "completed", "created_at": 1_753_900_000});
+        let fields = stored.as_object_mut().unwrap();
+        fields.extend(item.as_object().unwrap().clone());
+        if !fields.contains_key("response_id") {
+            fields.insert("response_id".to_owned(), json!(format!("compact_{:016x}", self.ids.next())));
+        }
+        stored
+    }
+}
+
+/// Status, code and message of a refused request.
+struct Refusal(u16, &'static str, String);
+
+fn invalid(message: &str) -> Refusal {
+    Refusal(400, "invalid_input", message.to_owned())
+}
+
+fn ensure(holds: bool, message: &str) -> Result<(), Refusal> {
+    if holds { Ok(()) } else { Err(invalid(message)) }
+}
+
+fn text(data: &Map<String, Value>, key: &str) -> bool {
+    data.get(key).is_some_and(Value::is_string)
+}
+
+/// Whether a field is absent, null, or what `test` wants.
+fn optional(data: &Map<String, Value>, key: &str, test: fn(&Value) -> bool) -> bool {
+    data.get(key).is_none_or(|value| value.is_null() || test(value))
+}
+
+/// An `external_conversation_item`, as it is stored.
+fn item(data: &Map<String, Value>) -> Result<Value, Refusal> {
+    let kind = data.get("item_type").and_then(Value::as_str).unwrap_or_default();
+    let known = matches!(kind, "message" | "function_call" | "function_call_output");
+    ensure(known, "external_conversation_item requires known data.item_type")?;
+    let object = data.get("item_data").and_then(Value::as_object);
+    let mut fields = object.ok_or_else(|| invalid("requires object data.item_data"))?.clone();
+    let response_id = data.get("response_id").and_then(Value::as_str).unwrap_or_default().trim();
+    ensure(!response_id.is_empty(), "data.response_id must be a non-empty string")?;
+    let right = match kind {
+        "message" => message(&fields),
+        "function_call" => ["agent", "name", "arguments", "call_id"].iter().all(|key| text(&fields, key)),
+        _ => text(&fields, "call_id") && text(&fields, "output"),
+    };
+    // The real server quotes the refused input in its message, so this one does.
+    let quoted = format!("Invalid data payload for external item type '{kind}': [input_value={fields:?}]");
+    ensure(right, &quoted)?;
+    if let Some(Value::String(output)) = fields.get_mut("output") {
+        cap(output);
+    }
+    if let Some(agent) = fields.remove("agent") {
+        fields.insert("model".to_owned(), agent);
+    }
+    if fields.get("is_meta") == Some(&Value::Bool(false)) {
+        fields.remove("is_meta");
+    }
+    fields.insert("type".to_owned(), json!(kind));
+    fields.insert("response_id".to_owned(), json!(response_id));
+    Ok(Value::Object(fields))
+}
+
+fn message(fields: &Map<String, Value>) -> bool {
+    let blocks = fields.get("content").and_then(Value::as_array);
+    let role = fields.get("role").and_then(Value::as_str);
+    blocks.is_some_and(|blocks| blocks.iter().all(Value::is_object))
+        && optional(fields, "is_meta", Value::is_boolean)
+        && (role == Some("user") || role == Some("assistant") && text(fields, "agent"))
+}
+
+fn cap(output: &mut String) {
+    let length = output.len();
+    if length > LONGEST_OUTPUT {
+        let omitted = length - LONGEST_OUTPUT;
+        output.truncate(output.floor_char_boundary(LONGEST_OUTPUT));
+        let note = format!("\n\n[output truncated by omnigent: {omitted} of {length} bytes omitted]");
+        output.push_str(&note);
+    }
+}
+
+/// A compaction boundary, as it is stored.
+fn boundary(data: &Map<String, Value>) -> Result<Value, Refusal> {
+    let right = text(data, "summary")
+        && text(data, "last_item_id")
+        && optional(data, "model", Value::is_string)
+        && data.get("token_count").is_some_and(Value::is_u64)
+        && optional(data, "compacted_messages", |list| {
+            list.as_array().is_some_and(|list| list.iter().all(Value::is_object))
+        });
+    ensure(right, "Invalid compaction data")?;
+    let mut fields = data.clone();
+    fields.insert("type".to_owned(), json!("compaction"));
+    Ok(Value::Object(fields))
+}
+
+/// An event that is shown or kept, but is no item.
+fn live(kind: &str, data: &Map<String, Value>) -> Result<(), Refusal> {
+    let one_of = |key: &str, words: &[&str]| {
+        data.get(key).and_then(Value::as_str).is_some_and(|word| words.contains(&word))
+    };
+    let filled =
+        |key: &str| data.get(key).and_then(Value::as_str).is_some_and(|value| !value.trim().is_empty());
+    let right = match kind {
+        "external_output_reasoning_delta" => {
+            text(data, "delta") && optional(data, "started", Value::is_boolean)
+        }
+        "external_output_text_delta" => {
+            text(data, "delta")
+                && optional(data, "message_id", Value::is_string)
+                && optional(data, "index", Value::is_i64)
+                && optional(data, "final", Value::is_boolean)
+        }
+        "external_tool_output_delta" => filled("call_id") && text(data, "delta"),
+        "external_session_status" => {
+            one_of("status", &["running", "waiting", "idle", "failed"])
+                && optional(data, "response_id", Value::is_string)
+        }
+        "external_session_usage" => usage(data),
+        "external_session_title" => filled("title"),
+        "external_model_change" => filled("model"),
+        "external_session_interrupted" => optional(data, "response_id", Value::is_string),
+        "external_session_todos" => data.get("todos").is_some_and(Value::is_array),
+        "external_compaction_status" => one_of("status", &["in_progress", "completed", "failed"]),
+        _ => return Err(invalid("unknown event type")),
+    };
+    ensure(right, &format!("{kind}: malformed data"))
+}
+
+fn usage(data: &Map<String, Value>) -> bool {
+    let counts = ["context_tokens", "context_window", "cumulative_input_tokens", "cumulative_output_tokens"];
+    let given = |key: &&str| data.get(*key).is_some_and(|value| !value.is_null());
+    let some = counts.iter().chain(&["cumulative_cost_usd"]).any(given);
+    some && counts.iter().all(|key| optional(data, key, Value::is_u64))
+        && optional(data, "cumulative_cache_read_input_tokens", Value::is_u64)
+        && optional(data, "cumulative_cost_usd", |cost| cost.as_f64().is_some_and(|cost| cost >= 0.0))
+        && optional(data, "model", Value::is_string)
+}

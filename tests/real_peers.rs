@@ -11,12 +11,12 @@ mod attach;
 mod conversation;
 #[path = "support/hermes.rs"]
 mod hermes;
-#[path = "support/request.rs"]
-mod request;
 #[path = "support/omnigent.rs"]
 mod omnigent;
 #[path = "support/peers.rs"]
 mod peers;
+#[path = "support/request.rs"]
+mod request;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -290,7 +290,7 @@ fn wait_until(attach: &mut Attach, done: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() && Instant::now() < deadline {
         attach.must_run();
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

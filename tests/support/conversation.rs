@@ -221,7 +221,7 @@ pub fn essence(item: &Value) -> Value {
             fields.remove(apart);
         }
         if let Some(messages) = fields.get_mut("compacted_messages").and_then(Value::as_array_mut) {
-            messages.retain(is_said);
+            *messages = messages.iter().filter(|m| is_said(m)).map(said).collect();
         }
     }
     item
@@ -230,11 +230,19 @@ pub fn essence(item: &Value) -> Value {
 /// Whether a message of a transcript is text of the person or the model, and not the summary itself.
 fn is_said(message: &Value) -> bool {
     let speaks = message["role"] == "user" || message["role"] == "assistant";
-    let text = message["content"].as_str().unwrap_or_default();
+    let text = text(message);
     speaks && !text.is_empty() && !text.contains("SUMMARY OF")
 }
 
-/// A message of a transcript as a compaction item names it.
+/// Who said what.
 fn said(message: &Value) -> Value {
-    json!({"role": message["role"], "content": message["content"]})
+    json!({"role": message["role"], "text": text(message)})
+}
+
+/// The text of a message, which Hermes stores plain and the server in parts.
+fn text(message: &Value) -> String {
+    match &message["content"] {
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        content => content.as_str().unwrap_or_default().to_owned(),
+    }
 }

@@ -1,9 +1,9 @@
 //! The client against a server that fails in every way a server can: which fault comes out of each.
 #![allow(clippy::expect_used, reason = "a helper that fails is to fail its test")]
 
-mod support;
-
 #![allow(clippy::disallowed_methods, reason = "files of the tests' own")]
+
+mod support;
 
 use std::time::Duration;
 

@@ -17,6 +17,7 @@ mod omnigent;
 mod peers;
 #[path = "support/request.rs"]
 mod request;
+mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use conversation::{Conversation, Seen, essence};
 use hermes::HermesWriter;
 use omnigent::{Omnigent, Stream};
 use serde_json::{Value, json};
+use support::sink::Sink;
 use tempfile::TempDir;
 
 const SESSION: &str = "20261129_203427_dd03ca";
@@ -78,23 +80,24 @@ fn a_whole_conversation_arrives_exactly_as_a_person_saw_it() {
 #[test]
 fn no_row_is_lost_when_the_mirror_starts_before_the_database() {
     const TIMES: usize = 100;
-    const ROWS: usize = 40;
+    const ROWS: usize = 100;
     let Some(peers) = peers::peers() else { return };
-    let server = Omnigent::start(&peers.omnigent);
+    let sink = Sink::start();
     let place = Place::new();
     let mut writer = HermesWriter::start(&peers.hermes_python, &place.home());
     for time in 0..TIMES {
-        let conversation = server.new_conversation();
+        let conversation = sink.create_conversation();
         let db = place.path(&format!("hermes {time}/state.db"));
-        let mut attach = Attach::start(&server.base_url(), &conversation, &db, &place.workspace());
+        let mut attach = Attach::start(&sink.url(), &conversation, &db, &place.workspace());
         writer.open(&db);
         writer.create_session(SESSION, &json!({"cwd": place.workspace()}));
         let ids = writer.burst(SESSION, ROWS, "row");
 
-        wait_until(&mut attach, || server.items(&conversation).len() >= ROWS);
+        let all = sink.wait_until(|state| state.items(&conversation).len() >= ROWS, PATIENCE);
+        assert!(all, "time {time}: {} of {ROWS} rows\n{}", sink.items(&conversation).len(), attach.log());
         let status = attach.stop();
         assert!(status.success(), "time {time}: {status}\n{}", attach.log());
-        let shown: Vec<_> = server.items(&conversation).iter().map(essence).collect();
+        let shown: Vec<_> = sink.items(&conversation).iter().map(essence).collect();
         assert_same(&burst_as_shown(&ids), &shown, &attach);
     }
 }

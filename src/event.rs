@@ -292,16 +292,22 @@ pub enum Post {
         item: Item,
         /// The turn it belongs to.
         turn: ResponseId,
+        /// The row it came from.
+        row: MessageId,
+        /// Which of the row's items it is, from 1.
+        place: u32,
     },
     /// A turn has begun, or still runs.
     Running {
         /// The turn.
         turn: ResponseId,
     },
-    /// A turn is done.
+    /// A turn is done: idle, or failed where an item of it was refused.
     Idle {
         /// The turn.
         turn: ResponseId,
+        /// Whether it ended as failed.
+        failed: bool,
     },
     /// What the session has used.
     Usage(Usage),

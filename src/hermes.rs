@@ -12,6 +12,7 @@ pub mod tool_calls;
 pub mod turn;
 
 mod connection;
+mod facts;
 mod lineage;
 mod model;
 mod rewrite;
@@ -20,6 +21,7 @@ mod schema;
 mod sessions;
 
 pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::Rewrites;
 pub use rows::{Limits, Scan};

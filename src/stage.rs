@@ -1,12 +1,13 @@
 //! The stages, in flow order: detect, read, transform, turns, deliver.
 //!
 //! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
-//! two; `feed` is the reading half of one mirror.
+//! two; `feed` is the reading half of one mirror, `seek` the rule by which it finds its session.
 
 pub mod deliver;
 pub mod detect;
 pub mod feed;
 pub mod read;
+pub mod seek;
 pub mod transform;
 pub mod turns;
 pub mod wake;

@@ -1,6 +1,5 @@
 //! The client against a server that fails in every way a server can: which fault comes out of each.
 #![allow(clippy::expect_used, reason = "a helper that fails is to fail its test")]
-
 #![allow(clippy::disallowed_methods, reason = "files of the tests' own")]
 
 mod support;
@@ -59,7 +58,7 @@ fn turn() -> ResponseId {
 }
 
 fn item(item: Item) -> Post {
-    Post::Item { item, turn: turn() }
+    Post::Item { item, turn: turn(), row: MessageId::new(7), place: 1 }
 }
 
 fn said(text: &str) -> Post {
@@ -95,7 +94,7 @@ async fn every_post_is_taken_by_the_server() {
             model: None,
         })),
         Post::Usage(Usage { model: Some("m".into()), cost_usd: Some(0.5), ..Usage::default() }),
-        Post::Idle { turn: turn() },
+        Post::Idle { turn: turn(), failed: false },
     ];
     for post in &posts {
         let accepted = world.post(post).await.expect("taken");

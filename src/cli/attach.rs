@@ -59,12 +59,15 @@ impl Attach {
         if let Some(db) = self.db {
             config.source.db = Some(whole("--db", &db)?);
         }
+        // One process a terminal: its ledger stands where the runner keeps that terminal's other state.
+        let bridge_dir = whole("--bridge-dir", &self.bridge_dir)?;
+        config.state.dir.get_or_insert_with(|| bridge_dir.clone());
         config.mirror = vec![Mirror {
             conversation: self.conversation,
             session: None,
             workspace: Some(whole("--workspace", &self.workspace)?),
             launch_epoch: Some(self.launch_epoch),
-            bridge_dir: Some(whole("--bridge-dir", &self.bridge_dir)?),
+            bridge_dir: Some(bridge_dir),
             agent_name: self.agent_name,
         }];
         Ok(config)
@@ -112,6 +115,7 @@ mod tests {
         };
         let mut expected = Config { mirror: vec![mirror], ..Config::default() };
         expected.deliver.base_url = "http://127.0.0.1:1/prefix".to_owned();
+        expected.state.dir = Some("/bridge".into());
         assert_eq!(config, expected);
     }
 

@@ -18,7 +18,7 @@ pub struct Check {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "pipeline.toml")]
     config: PathBuf,
-    /// Look at the configuration only, not at the world around it
+    /// Use no network: look at the configuration, the database and the directories, not at the server
     #[arg(long)]
     offline: bool,
 }
@@ -27,8 +27,10 @@ pub struct Check {
 pub fn run(arguments: &Check) -> anyhow::Result<ExitCode> {
     let resolved = resolve(config::load(&arguments.config)?)?;
     let mut findings = advice(&resolved);
+    let surroundings = world::look_around(&resolved.config, &resolved.database.path);
+    findings.extend(surroundings.findings);
     if !arguments.offline {
-        findings.extend(world::look(&resolved.config));
+        findings.extend(world::ask_server(&resolved.config, &surroundings.sessions)?);
     }
     let name = arguments.config.display();
     let text = format!("configuration: ok ({name})\n{}{}", summary(&resolved), finding::render(&findings));

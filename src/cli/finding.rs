@@ -7,6 +7,8 @@ use std::fmt::Write;
 pub enum Level {
     /// As it should be.
     Ok,
+    /// Neither good nor bad, but good to know.
+    Info,
     /// It works, or will; but look at it.
     Warn,
     /// It can't work.
@@ -32,6 +34,11 @@ impl Finding {
         Self { level: Level::Ok, subject: subject.into(), message: message.into(), help: None }
     }
 
+    /// Something is good to know.
+    pub fn info(subject: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { level: Level::Info, ..Self::ok(subject, message) }
+    }
+
     /// Something deserves a look.
     pub fn warn(subject: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { level: Level::Warn, help: Some(help.into()), ..Self::ok(subject, message) }
@@ -49,6 +56,7 @@ pub fn render(findings: &[Finding]) -> String {
     for finding in findings {
         let level = match finding.level {
             Level::Ok => "ok  ",
+            Level::Info => "info",
             Level::Warn => "warn",
             Level::Fail => "FAIL",
         };
@@ -74,10 +82,12 @@ mod tests {
     fn a_finding_is_a_line_and_its_help_another() {
         let findings = [
             Finding::ok("a", "fine"),
+            Finding::info("i", "so"),
             Finding::warn("b", "odd", "look"),
             Finding::fail("c", "gone", "find it"),
         ];
-        let expected = "ok   a: fine\nwarn b: odd\n     help: look\nFAIL c: gone\n     help: find it\n";
+        let expected =
+            "ok   a: fine\ninfo i: so\nwarn b: odd\n     help: look\nFAIL c: gone\n     help: find it\n";
         assert_eq!(render(&findings), expected);
     }
 

@@ -1,28 +1,59 @@
-//! The world that a configuration speaks of, as far as it can be seen without touching it.
+//! The world that a configuration speaks of, looked at without changing it.
 
 use std::fs;
 use std::path::Path;
 
-use hermes_mirror::config::{Auth, Config};
+use hermes_mirror::config::{Config, Mirror};
+use hermes_mirror::ids::HermesSessionId;
 use reqwest::Url;
 
 use super::finding::Finding;
 
-/// Looks at everything that the configuration names.
-pub fn look(config: &Config) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(config.source.db.as_deref().map(database));
+mod database;
+mod server;
+
+/// What is on this machine.
+pub struct Surroundings {
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// For each mirror the Hermes session that it would follow, where that is known.
+    pub sessions: Vec<Option<HermesSessionId>>,
+}
+
+/// Looks at what is on this machine: the database, and for each mirror its directories and its session.
+pub fn look_around(config: &Config, database: &Path) -> Surroundings {
+    let mut source = database::source(config, database);
+    let (mut findings, open) = database::look(&mut source);
+    let mut sessions = Vec::with_capacity(config.mirror.len());
     for mirror in &config.mirror {
-        let subject = format!("mirror {}", mirror.conversation);
-        if let Some(workspace) = mirror.workspace.as_deref().filter(|_| mirror.session.is_none()) {
-            findings.push(directory(&subject, "workspace", workspace));
-        }
-        if let Some(bridge_dir) = &mirror.bridge_dir {
-            findings.push(directory(&subject, "bridge_dir", bridge_dir));
-        }
+        findings.extend(directories(mirror));
+        let session = open.and_then(|open| {
+            let (finding, session) = database::session(config, mirror, open);
+            findings.push(finding);
+            session
+        });
+        sessions.push(session);
     }
-    findings.extend(token(&config.deliver.auth));
-    findings
+    Surroundings { findings, sessions }
+}
+
+/// Asks the server: whether it is one, lets us in, and knows each mirror's conversation.
+pub fn ask_server(config: &Config, sessions: &[Option<HermesSessionId>]) -> anyhow::Result<Vec<Finding>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(server::ask(config, sessions)))
+}
+
+/// How a mirror is named in a finding.
+fn subject(mirror: &Mirror) -> String {
+    format!("mirror {}", mirror.conversation)
+}
+
+fn directories(mirror: &Mirror) -> Vec<Finding> {
+    let subject = subject(mirror);
+    let workspace = mirror.workspace.as_deref().filter(|_| mirror.session.is_none());
+    let workspace = workspace.map(|path| directory(&subject, "workspace", path));
+    let bridge_dir = mirror.bridge_dir.as_deref().map(|path| directory(&subject, "bridge_dir", path));
+    workspace.into_iter().chain(bridge_dir).collect()
 }
 
 /// Whether nobody between here and the server can read along.
@@ -33,30 +64,6 @@ pub fn stays_private(base_url: &str) -> bool {
         let address = host.parse::<std::net::IpAddr>();
         url.scheme() == "https" || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     })
-}
-
-/// Asks for the file's kind by its path; opening it is for `SQLite` alone.
-fn database(path: &Path) -> Finding {
-    let shown = path.display();
-    match fs::metadata(path) {
-        Ok(kind) if kind.is_file() => Finding::ok("database", format!("{shown} is there")),
-        Ok(_) => Finding::fail(
-            "database",
-            format!("{shown} is not a file"),
-            "name state.db itself in [source] db, HERMES_STATE_DB or --db",
-        ),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Finding::warn(
-            "database",
-            format!("{shown} does not exist yet"),
-            "start Hermes; the mirror waits for the file. If Hermes runs already, it keeps its sessions elsewhere: \
-             set `db` in [source]",
-        ),
-        Err(error) => Finding::fail(
-            "database",
-            format!("{shown} can't be reached: {error}"),
-            "let the user that runs hermes-mirror read it and enter the directories above it",
-        ),
-    }
 }
 
 fn directory(subject: &str, key: &str, path: &Path) -> Finding {
@@ -74,24 +81,6 @@ fn directory(subject: &str, key: &str, path: &Path) -> Finding {
             format!("create it, or correct `{key}`"),
         ),
     }
-}
-
-fn token(auth: &Auth) -> Option<Finding> {
-    if let Some(env) = &auth.env {
-        let set = std::env::var_os(&env.name).is_some_and(|value| !value.is_empty());
-        return (!set).then(|| {
-            let message = format!("the environment variable {} is not set", env.name);
-            Finding::fail("token", message, "set it where hermes-mirror is started")
-        });
-    }
-    let path = &auth.file.as_ref()?.path;
-    let error = fs::metadata(path).err()?;
-    let message = format!("the file {} can't be reached: {error}", path.display());
-    Some(Finding::fail(
-        "token",
-        message,
-        "create it with the token as its first line, readable for you alone",
-    ))
 }
 
 #[cfg(test)]

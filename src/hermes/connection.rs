@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::Schema;
@@ -106,6 +107,18 @@ pub enum SourceError {
         /// What the system or SQLite said.
         cause: String,
     },
+    /// The file can be opened, but the files that SQLite keeps beside it are missing or can't be written.
+    /// Reading on without them could show torn data, so nothing is read.
+    #[error(
+        "{path}: its -wal and -shm files cannot be made or written there ({cause}); start Hermes, which makes \
+         them, or let the user who runs the mirror write the directory"
+    )]
+    Sealed {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        cause: rusqlite::Error,
+    },
     /// Anything else that SQLite reports.
     #[error("{path}: {cause}")]
     Sql {
@@ -126,6 +139,18 @@ impl SourceError {
                 Self::Unreadable { path, cause: cause.to_string() }
             }
             _ => Self::Sql { path, cause },
+        }
+    }
+
+    /// The first read is what needs the files beside the database: the database itself is open by then.
+    fn from_first_read(path: &Path, cause: rusqlite::Error) -> Self {
+        // What an interrupted writer left in a -journal is for Hermes to roll back, whoever may write here.
+        let rollback = cause.sqlite_error().is_some_and(|e| e.extended_code == SQLITE_READONLY_ROLLBACK);
+        match cause.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if !rollback => {
+                Self::Sealed { path: path.to_owned(), cause }
+            }
+            _ => Self::from_sql(path, cause),
         }
     }
 
@@ -218,7 +243,7 @@ impl Open {
         let conn = Connection::open_with_flags(path, flags).map_err(sql)?;
         conn.busy_timeout(busy).map_err(sql)?;
         conn.set_prepared_statement_cache_capacity(32);
-        let schema = Schema::read(&conn).map_err(sql)?;
+        let schema = Schema::read(&conn).map_err(|e| SourceError::from_first_read(path, e))?;
         if let Some(lacks) = schema.lacks() {
             return Err(SourceError::NotHermes { path: path.to_owned(), lacks });
         }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::event::{Compaction, Item, Post, Role, Usage};
-use crate::ids::{ItemId, ResponseId};
+use crate::ids::{ItemId, MessageId, ResponseId};
+use crate::omnigent::read_back::digest;
 
 /// Writes a post as the server expects it; `agent` is the name that the model's messages and tool calls carry.
 ///
@@ -14,28 +15,31 @@ use crate::ids::{ItemId, ResponseId};
 #[must_use]
 pub fn event(post: &Post, agent: &str, last_item: Option<&ItemId>) -> Option<Bytes> {
     match post {
-        Post::Item { item, turn } => match item {
+        Post::Item { item, turn, row, place } => match item {
             Item::Reasoning { text } => {
                 write("external_output_reasoning_delta", &Reasoning { delta: text, started: true })
             }
             Item::Compaction(compaction) => write("compaction", &boundary(compaction, last_item?)),
-            Item::User { text, images, meta } => stored(turn, &user(text, images, *meta)),
+            Item::User { text, images, meta } => {
+                origin(item, turn, *row, *place).store(&user(text, images, *meta))
+            }
             Item::Assistant { text } => {
                 let content = vec![Content::OutputText { text }];
-                stored(
-                    turn,
-                    &ItemData::Message { role: "assistant", agent: Some(agent), is_meta: false, content },
-                )
+                let message =
+                    ItemData::Message { role: "assistant", agent: Some(agent), is_meta: false, content };
+                origin(item, turn, *row, *place).store(&message)
             }
             Item::FunctionCall { call_id, name, arguments } => {
-                stored(turn, &ItemData::FunctionCall { agent, name, arguments, call_id })
+                let call = ItemData::FunctionCall { agent, name, arguments, call_id };
+                origin(item, turn, *row, *place).store(&call)
             }
             Item::FunctionCallOutput { call_id, output } => {
-                stored(turn, &ItemData::FunctionCallOutput { call_id, output })
+                origin(item, turn, *row, *place).store(&ItemData::FunctionCallOutput { call_id, output })
             }
         },
         Post::Running { turn } => status("running", turn),
-        Post::Idle { turn } => status("idle", turn),
+        Post::Idle { turn, failed: false } => status("idle", turn),
+        Post::Idle { turn, failed: true } => status("failed", turn),
         Post::Usage(usage) => write("external_session_usage", &totals(usage)),
     }
 }
@@ -63,6 +67,9 @@ struct Stored<'a> {
     item_type: &'static str,
     item_data: &'a ItemData<'a>,
     response_id: &'a ResponseId,
+    /// Omnigent 0.19.1 stores one item for a source id, however often it is posted; another server may not look
+    /// at it, so nothing relies on it.
+    source_id: &'a str,
 }
 
 #[derive(Serialize)]
@@ -96,13 +103,29 @@ enum Content<'a> {
     OutputText { text: &'a str },
 }
 
-fn stored(turn: &ResponseId, item_data: &ItemData<'_>) -> Option<Bytes> {
-    let item_type = match item_data {
-        ItemData::Message { .. } => "message",
-        ItemData::FunctionCall { .. } => "function_call",
-        ItemData::FunctionCallOutput { .. } => "function_call_output",
-    };
-    write("external_conversation_item", &Stored { item_type, item_data, response_id: turn })
+/// Where an item comes from.
+struct Origin<'a> {
+    turn: &'a ResponseId,
+    source_id: String,
+}
+
+/// The source id names the row, the item's place in it and its content, so that a row whose id is used again
+/// (a restored database) is never taken for the one before.
+fn origin<'a>(item: &Item, turn: &'a ResponseId, row: MessageId, place: u32) -> Origin<'a> {
+    Origin { turn, source_id: format!("hermes:{row}:{place}:{:016x}", digest(item)) }
+}
+
+impl Origin<'_> {
+    fn store(&self, item_data: &ItemData<'_>) -> Option<Bytes> {
+        let item_type = match item_data {
+            ItemData::Message { .. } => "message",
+            ItemData::FunctionCall { .. } => "function_call",
+            ItemData::FunctionCallOutput { .. } => "function_call_output",
+        };
+        let stored =
+            Stored { item_type, item_data, response_id: self.turn, source_id: self.source_id.as_str() };
+        write("external_conversation_item", &stored)
+    }
 }
 
 fn user<'a>(text: &'a str, images: &'a [String], is_meta: bool) -> ItemData<'a> {
@@ -196,7 +219,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::ids::MessageId;
 
     fn turn() -> ResponseId {
         ResponseId::for_turn(MessageId::new(7))
@@ -207,7 +229,13 @@ mod tests {
     }
 
     fn item(item: Item) -> Value {
-        say(&Post::Item { item, turn: turn() })
+        let mut said = say(&Post::Item { item, turn: turn(), row: MessageId::new(8), place: 2 });
+        if let Some(data) = said["data"].as_object_mut()
+            && let Some(source) = data.remove("source_id")
+        {
+            assert!(source.as_str().unwrap().starts_with("hermes:8:2:"), "{source}");
+        }
+        said
     }
 
     fn as_item(item_type: &str, item_data: &Value) -> Value {
@@ -264,9 +292,11 @@ mod tests {
 
     #[test]
     fn both_edges_name_the_turn() {
-        for (post, word) in
-            [(Post::Running { turn: turn() }, "running"), (Post::Idle { turn: turn() }, "idle")]
-        {
+        for (post, word) in [
+            (Post::Running { turn: turn() }, "running"),
+            (Post::Idle { turn: turn(), failed: false }, "idle"),
+            (Post::Idle { turn: turn(), failed: true }, "failed"),
+        ] {
             let data = json!({"status": word, "response_id": "hermes_turn_7"});
             assert_eq!(say(&post), json!({"type": "external_session_status", "data": data}));
         }
@@ -293,7 +323,12 @@ mod tests {
 
     #[test]
     fn a_compaction_with_nothing_before_it_is_not_sent() {
-        let post = Post::Item { item: Item::Compaction(compaction()), turn: turn() };
+        let post = Post::Item {
+            item: Item::Compaction(compaction()),
+            turn: turn(),
+            row: MessageId::new(8),
+            place: 1,
+        };
         assert_eq!(event(&post, "hermes", None), None);
     }
 

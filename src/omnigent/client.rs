@@ -5,8 +5,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -63,10 +63,20 @@ pub enum ClientError {
 /// Speaks to one Omnigent server. Clones share connections and token.
 #[derive(Clone)]
 pub struct Client {
-    http: reqwest::Client,
+    http: Arc<RwLock<Connections>>,
+    config: Arc<config::Deliver>,
     address: Address,
     tokens: Arc<TokenSource>,
 }
+
+/// The connections that are in use, and since when.
+struct Connections {
+    http: reqwest::Client,
+    since: Instant,
+}
+
+/// A renewal answers all that are asked for within this time.
+const RENEWED_LATELY: Duration = Duration::from_secs(2);
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +93,27 @@ impl Client {
         let address = Address::parse(&config.base_url)?;
         let tokens = TokenSource::new(&config.auth, environment)?;
         let http = http_client(config, &address).map_err(ClientError::Http)?;
-        Ok(Self { http, address, tokens: Arc::new(tokens) })
+        let http = Arc::new(RwLock::new(Connections { http, since: Instant::now() }));
+        Ok(Self { http, config: Arc::new(config.clone()), address, tokens: Arc::new(tokens) })
+    }
+
+    /// Leaves all open connections behind; the next request makes a fresh one.
+    ///
+    /// For a machine that woke from sleep: its clocks call a connection young that the server closed long ago.
+    /// Many lanes that wake together renew once.
+    pub fn renew(&self) {
+        let mut connections = self.http.write().unwrap_or_else(PoisonError::into_inner);
+        if connections.since.elapsed() < RENEWED_LATELY {
+            return;
+        }
+        // What could be set up before can be again; if not, the old connections serve on.
+        if let Ok(http) = http_client(&self.config, &self.address) {
+            *connections = Connections { http, since: Instant::now() };
+        }
+    }
+
+    fn http(&self) -> reqwest::Client {
+        self.http.read().unwrap_or_else(PoisonError::into_inner).http.clone()
     }
 
     /// The server's address.
@@ -160,7 +190,7 @@ impl Client {
         let about = format!("{method} {}", url.path());
         let token = self.tokens.header().await;
         let token = token.map_err(|error| Fault::new(FaultKind::Token, error.to_string()))?;
-        let mut request = self.http.request(method, url);
+        let mut request = self.http().request(method, url);
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }

@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::recovering::{Recovering, Verdict};
 use crate::config;
-use crate::event::{Delivery, Post, Reading, Step, Wake};
-use crate::ids::{ConversationId, HermesSessionId};
+use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
+use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
-use crate::stage::deliver::{Deliver, SharedBridge, announce_session, now_ms};
+use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
-#[derive(Clone, Debug)]
 pub struct Plan {
     /// The conversation it feeds.
     pub conversation: ConversationId,
@@ -28,8 +28,8 @@ pub struct Plan {
     pub agent: String,
     /// The server.
     pub client: Client,
-    /// Cursor and claim.
-    pub bridge: SharedBridge,
+    /// Cursor, claim and account.
+    pub keeper: SharedKeeper,
     /// The settings.
     pub config: Arc<config::Config>,
     /// The model to name where the session's row has none.
@@ -38,12 +38,27 @@ pub struct Plan {
     pub waker: Waker,
 }
 
+/// How a lane ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The reader let go, and all is delivered.
+    Delivered,
+    /// The rows are to be read again from the session's first: the conversation's last turn is not of this
+    /// session.
+    FromTheStart,
+}
+
 /// The running lane.
 pub struct Lane {
-    plan: Plan,
+    conversation: ConversationId,
+    client: Client,
+    config: Arc<config::Config>,
+    configured_model: Option<String>,
+    waker: Waker,
     transform: Transform,
     turns: Turns,
     deliver: Deliver,
+    recovering: Recovering,
     starved: Arc<AtomicBool>,
     capacity: usize,
     running: Option<Running>,
@@ -57,24 +72,46 @@ struct Running {
 }
 
 impl Lane {
-    /// A lane that has delivered nothing yet. `capacity` is its queue's.
+    /// A lane that has delivered nothing yet. `capacity` is its queue's; `may_post` says whether its claim
+    /// still holds; `recover` whether a conversation without a record is searched for what it holds.
     #[must_use]
-    pub fn new(plan: Plan, starved: Arc<AtomicBool>, capacity: usize) -> Self {
-        let deliver = Deliver::new(
-            plan.conversation.clone(),
-            plan.agent.clone(),
-            plan.client.clone(),
-            Arc::clone(&plan.bridge),
-            &plan.config.deliver.retry,
-        );
-        let transform = Transform::new(&plan.config.transform);
-        let turns = Turns::new();
-        Self { plan, transform, turns, deliver, starved, capacity, running: None, announcement: None }
+    pub fn new(
+        plan: &Plan,
+        starved: Arc<AtomicBool>,
+        capacity: usize,
+        may_post: Box<dyn Fn() -> bool + Send>,
+        recover: bool,
+    ) -> Self {
+        let deliver = Deliver::new(Parts {
+            conversation: plan.conversation.clone(),
+            agent: plan.agent.clone(),
+            client: plan.client.clone(),
+            keeper: Arc::clone(&plan.keeper),
+            retry: plan.config.deliver.retry.clone(),
+            may_post,
+        });
+        Self {
+            conversation: plan.conversation.clone(),
+            client: plan.client.clone(),
+            config: Arc::clone(&plan.config),
+            configured_model: plan.configured_model.clone(),
+            waker: plan.waker.clone(),
+            transform: Transform::new(&plan.config.transform),
+            turns: Turns::new(),
+            deliver,
+            recovering: if recover { Recovering::Allowed } else { Recovering::Done },
+            starved,
+            capacity,
+            running: None,
+            announcement: None,
+        }
     }
 
     /// Runs until the reader lets go of the other end and all is delivered.
-    pub async fn run(mut self, readings: Receiver<Reading>) {
+    pub async fn run(mut self, readings: Receiver<Reading>) -> End {
+        self.deliver.retry_owed_edges();
         let mut readings = ReceiverStream::new(readings);
+        let mut end = End::Delivered;
         loop {
             let reassert = self.next_reassertion();
             tokio::select! {
@@ -82,7 +119,10 @@ impl Lane {
                 reading = readings.next() => {
                     let Some(reading) = reading else { break };
                     self.give_room(readings.as_ref().len());
-                    self.take(reading).await;
+                    if !self.take(reading).await {
+                        end = End::FromTheStart;
+                        break;
+                    }
                 }
                 () = sleep_until(reassert), if reassert.is_some() => self.reassert().await,
             }
@@ -90,39 +130,57 @@ impl Lane {
         if let Some(task) = self.announcement.take() {
             task.abort();
         }
+        self.deliver.finish_edges().await;
+        end
     }
 
-    async fn take(&mut self, reading: Reading) {
+    /// Takes one reading; false if it is to be read again from the session's start.
+    async fn take(&mut self, reading: Reading) -> bool {
         let mut step = self.transform.apply(reading);
         match &mut step {
-            Step::Bound(binding) => {
-                self.deliver.note_session(|bridge| bridge.bind(binding, now_ms()));
-                self.announce(binding.session.clone());
-            }
+            Step::Bound(binding) => self.bound(binding).await,
             Step::Continued(child) => {
-                self.deliver.note_session(|bridge| bridge.follow(child, now_ms()));
+                self.deliver.note_session(|keeper| keeper.follow(child, now_ms()));
                 self.announce(child.clone());
             }
-            Step::Usage(usage) => usage.model = usage.model.take().or(self.plan.configured_model.clone()),
-            Step::Row(_) => {}
+            Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
+            Step::Row(row) => match self.recovering.judge(row) {
+                Verdict::Deliver => {}
+                Verdict::Reached(recovery) => {
+                    tracing::info!(conversation = %self.conversation, row = %row.row, "going on where the conversation stands");
+                    self.deliver.resume_from(recovery);
+                }
+                Verdict::Delivered => return true,
+                Verdict::NotThisSession => return false,
+            },
         }
         for delivery in self.turns.apply(step) {
             self.deliver.deliver(delivery).await;
         }
         let now = Instant::now();
         self.running = self.turns.running().map(|_| Running { heard: now, said: now });
+        true
+    }
+
+    async fn bound(&mut self, binding: &Binding) {
+        let fresh = binding.resume.last == MessageId::ZERO && binding.resume.partial.is_none();
+        if fresh {
+            self.recovering.begin(&mut self.deliver).await;
+        }
+        self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
+        self.announce(binding.session.clone());
     }
 
     /// Wakes the reader once half of a full queue is free.
     fn give_room(&self, queued: usize) {
         if queued <= self.capacity / 2 && self.starved.swap(false, Ordering::SeqCst) {
-            self.plan.waker.wake(Wake::Room);
+            self.waker.wake(Wake::Room);
         }
     }
 
     /// When an open, silent turn is to be called running again; `None` while none is, or for too long.
     fn next_reassertion(&self) -> Option<Instant> {
-        let turns = &self.plan.config.turns;
+        let turns = &self.config.turns;
         let running = self.running.as_ref()?;
         let given_up =
             running.said.duration_since(running.heard) >= Duration::from_secs(turns.reassert_for_s);
@@ -136,6 +194,7 @@ impl Lane {
         if let Some(turn) = self.turns.running().cloned() {
             self.deliver.deliver(Delivery { post: Some(Post::Running { turn }), mark: None }).await;
         }
+        self.deliver.collect_edges().await;
         if let Some(running) = &mut self.running {
             running.said = Instant::now();
         }
@@ -145,12 +204,8 @@ impl Lane {
         if let Some(earlier) = self.announcement.take() {
             earlier.abort();
         }
-        let task = announce_session(
-            self.plan.client.clone(),
-            self.plan.conversation.clone(),
-            session,
-            self.plan.config.deliver.retry.clone(),
-        );
+        let retry = self.config.deliver.retry.clone();
+        let task = announce_session(self.client.clone(), self.conversation.clone(), session, retry);
         self.announcement = Some(tokio::spawn(task).abort_handle());
     }
 }

@@ -1,22 +1,35 @@
 //! Stage 5, ordered HTTP sink: one request in flight a conversation, in order, until it is acknowledged.
 //!
-//! What becomes of a failure is decided by the table in [`crate::retry`]. Items and idle edges are sent until
-//! the server has them or refuses them for good; `running` edges and usage are sent once, since the next one
-//! says the same and no item may wait for them.
+//! What becomes of a failure is decided by the table in [`crate::retry`]. An item whose fate is in doubt is
+//! looked for in the conversation before it is sent again ([`doubt`]). A `running` edge and usage are sent
+//! once: the next one says the same, and no item may wait for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::config;
-use crate::event::{Delivery, Item, Mark, Outcome, Post};
-use crate::ids::{ConversationId, HermesSessionId, ItemId};
-use crate::omnigent::{Client, Fault, FaultKind, body};
+use crate::event::{Delivery, Item, Outcome, Post};
+use crate::ids::{ConversationId, ItemId, ResponseId};
+use crate::omnigent::read_back::digest;
+use crate::omnigent::{Client, Fault, body};
 use crate::retry::{Backoff, Verdict, verdict};
 use crate::state::StateError;
-use crate::state::bridge::Bridge;
+use crate::state::keeper::Keeper;
+use crate::state::ledger::{DeliveredItem, EdgeStatus, NewDeadLetter, Record};
 
-/// A bridge directory, shared between a lane and the heartbeat.
-pub type SharedBridge = Arc<Mutex<Bridge>>;
+mod announce;
+mod doubt;
+mod edge;
+mod trouble;
+
+pub use announce::announce_session;
+pub use doubt::Recovery;
+
+use doubt::Doubt;
+use trouble::{Reason, Trouble};
+
+/// The state of a mirror, shared between its lane and the heartbeat.
+pub type SharedKeeper = Arc<Mutex<Keeper>>;
 
 /// Milliseconds since the epoch.
 #[must_use]
@@ -26,103 +39,142 @@ pub fn now_ms() -> i64 {
 }
 
 /// The stage, for one conversation.
-#[derive(Debug)]
 pub struct Deliver {
     conversation: ConversationId,
     agent: String,
     client: Client,
-    bridge: SharedBridge,
-    backoff: Backoff,
-    trouble: Option<Trouble>,
-    state_fails: bool,
+    keeper: SharedKeeper,
+    retry: config::Retry,
+    doubt: Doubt,
+    trouble: Trouble,
+    edges: edge::Edges,
+    may_post: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Why the lane stands still, as it was logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    Unreachable,
-    LoggedOut,
-    NoConversation,
+/// What a [`Deliver`] works with.
+pub struct Parts {
+    /// Where it delivers to.
+    pub conversation: ConversationId,
+    /// The name on the model's messages.
+    pub agent: String,
+    /// The server.
+    pub client: Client,
+    /// The mirror's state.
+    pub keeper: SharedKeeper,
+    /// Waiting between tries.
+    pub retry: config::Retry,
+    /// Whether the claim on the session is still ours; asked before each post.
+    pub may_post: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Deliver {
-    /// Delivers to `conversation` in the name of `agent`, and moves the cursor in `bridge`.
+    /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
-    pub fn new(
-        conversation: ConversationId,
-        agent: String,
-        client: Client,
-        bridge: SharedBridge,
-        retry: &config::Retry,
-    ) -> Self {
-        let backoff = Backoff::new(retry);
-        Self { conversation, agent, client, bridge, backoff, trouble: None, state_fails: false }
+    pub fn new(parts: Parts) -> Self {
+        let Parts { conversation, agent, client, keeper, retry, may_post } = parts;
+        let trouble = Trouble::new(conversation.clone(), &retry);
+        let edges = edge::Edges::default();
+        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, may_post }
     }
 
-    /// Sends a delivery and, once it is acknowledged or refused for good, moves the cursor.
+    /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
     pub async fn deliver(&mut self, delivery: Delivery) {
-        if let Some(post) = &delivery.post {
-            let outcome = self.send(post).await;
-            if let Outcome::Refused(reason) = &outcome {
-                tracing::error!(conversation = %self.conversation, what = name(post), "not delivered: {reason}");
+        let mut record = Record { mark: delivery.mark, ..Record::default() };
+        match &delivery.post {
+            None => {}
+            Some(post @ (Post::Running { .. } | Post::Usage(_))) => self.send_once(post).await,
+            Some(Post::Idle { turn, .. }) => record.edge = Some((turn.clone(), self.close(turn).await)),
+            Some(post @ Post::Item { item: Item::Reasoning { .. }, .. }) => {
+                // Live only, and never stored: repeated beside an item that is there already, it would flash.
+                if !self.doubt.expects_stored_items() {
+                    self.send_once(post).await;
+                }
+            }
+            Some(post @ Post::Item { item, turn, row, place }) => {
+                match self.send_item(post, item, turn).await {
+                    Settled { outcome: Outcome::Delivered(id), .. } => {
+                        let (kind, digest, turn) = (item.name(), digest(item), turn.clone());
+                        record.item =
+                            Some(DeliveredItem { row: *row, place: *place, kind, digest, turn, id });
+                    }
+                    Settled { outcome: Outcome::Refused(reason), doubtful } => {
+                        let (row, place, kind) = (*row, *place, item.name());
+                        tracing::error!(conversation = %self.conversation, %row, kind, "set aside as a dead letter: {reason}");
+                        let body = body::event(post, &self.agent, None).map(Vec::from).unwrap_or_default();
+                        let (turn, at_ms) = (turn.clone(), now_ms());
+                        record.dead_letter =
+                            Some(NewDeadLetter { row, place, kind, turn, body, reason, doubtful, at_ms });
+                    }
+                }
             }
         }
-        if let Some(mark) = &delivery.mark {
-            self.advance(mark);
+        if record != Record::default() {
+            self.write(record).await;
         }
     }
 
-    async fn send(&mut self, post: &Post) -> Outcome {
-        match post {
-            Post::Running { .. } | Post::Usage(_) => self.send_once(post).await,
-            Post::Item { .. } | Post::Idle { .. } => self.send_until_settled(post).await,
-        }
-    }
-
-    async fn send_once(&mut self, post: &Post) -> Outcome {
+    async fn send_once(&mut self, post: &Post) {
         if let Err(fault) = self.attempt(post, None).await {
-            tracing::debug!(conversation = %self.conversation, what = name(post), "left out: {fault}");
+            tracing::debug!(conversation = %self.conversation, "left out, the next one says the same: {fault}");
         }
-        Outcome::Delivered(None)
     }
 
-    async fn send_until_settled(&mut self, post: &Post) -> Outcome {
-        let mut refreshed = false;
+    /// Sends an item until the server has it or will never take it.
+    async fn send_item(&mut self, post: &Post, item: &Item, turn: &ResponseId) -> Settled {
+        let mut doubtful = false;
         loop {
-            let fault = match self.attempt_with_boundary(post).await {
-                Ok(item) => {
-                    self.recovered();
-                    return Outcome::Delivered(item);
+            self.wait_for_claim().await;
+            let fault = match self.look_and_send(post, item, turn).await {
+                Ok(id) => {
+                    self.trouble.is_over();
+                    return Settled { outcome: Outcome::Delivered(id), doubtful };
                 }
                 Err(fault) => fault,
             };
             match verdict(&fault) {
                 Verdict::DeadLetter => {
-                    self.recovered();
-                    return Outcome::Refused(fault.to_string());
+                    self.trouble.is_over();
+                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful };
                 }
-                Verdict::RefreshToken if !refreshed => {
-                    refreshed = true;
-                    if matches!(self.client.refresh_token().await, Ok(true)) {
-                        continue;
-                    }
-                    self.stuck(Trouble::LoggedOut, &fault);
+                Verdict::ReadBack => {
+                    doubtful = true;
+                    self.doubt = Doubt::Open;
                 }
-                Verdict::RefreshToken => {
-                    refreshed = false;
-                    self.stuck(Trouble::LoggedOut, &fault);
-                }
-                Verdict::Park => self.stuck(Trouble::NoConversation, &fault),
-                Verdict::Retry | Verdict::ReadBack => self.stuck(Trouble::Unreachable, &fault),
+                Verdict::RefreshToken | Verdict::Park | Verdict::Retry => {}
             }
-            tokio::time::sleep(self.backoff.next(fault.retry_after)).await;
+            self.bear(&fault).await;
         }
     }
 
-    /// One attempt; a compaction's boundary first asks the server which item it comes behind.
-    async fn attempt_with_boundary(&mut self, post: &Post) -> Result<Option<ItemId>, Fault> {
-        let last_item = match post {
-            Post::Item { item: Item::Compaction(_), .. } => self.client.last_item(&self.conversation).await?,
+    /// After a failure that another attempt may mend: reads the token again, or waits.
+    async fn bear(&mut self, fault: &Fault) {
+        let reason = match verdict(fault) {
+            Verdict::RefreshToken => {
+                if matches!(self.client.refresh_token().await, Ok(true)) {
+                    return;
+                }
+                Reason::LoggedOut
+            }
+            Verdict::Park => Reason::NoConversation,
+            Verdict::Retry | Verdict::ReadBack | Verdict::DeadLetter => Reason::Unreachable,
+        };
+        if self.trouble.wait(reason, fault).await == trouble::Slept::Jumped {
+            self.client.renew();
+        }
+    }
+
+    /// Settles a doubt, then sends the item unless it is there already.
+    async fn look_and_send(
+        &mut self,
+        post: &Post,
+        item: &Item,
+        turn: &ResponseId,
+    ) -> Result<Option<ItemId>, Fault> {
+        if let Some(found) = self.find(item, turn).await? {
+            return Ok(Some(found));
+        }
+        let last_item = match item {
+            Item::Compaction(_) => self.client.last_item(&self.conversation).await?,
             _ => None,
         };
         self.attempt(post, last_item.as_ref()).await
@@ -130,93 +182,53 @@ impl Deliver {
 
     async fn attempt(&mut self, post: &Post, last_item: Option<&ItemId>) -> Result<Option<ItemId>, Fault> {
         let Some(body) = body::event(post, &self.agent, last_item) else { return Ok(None) };
+        if self.trouble.clock_jumped() {
+            // Asleep, no time passed for the connections, but for the server it did.
+            self.client.renew();
+        }
         Ok(self.client.post_event(&self.conversation, body).await?.item_id)
     }
 
-    /// Notes why the lane stands still: once when it begins, then only if the reason changes.
-    fn stuck(&mut self, trouble: Trouble, fault: &Fault) {
-        if self.trouble.replace(trouble) == Some(trouble) {
-            tracing::debug!(conversation = %self.conversation, tries = self.backoff.tries(), "{fault}");
-            return;
-        }
-        let conversation = &self.conversation;
-        match trouble {
-            Trouble::Unreachable => tracing::warn!(%conversation, "{fault}; trying again, nothing is lost"),
-            Trouble::LoggedOut => {
-                tracing::error!(%conversation, "{fault}; log in to the server, delivery then goes on by itself");
-            }
-            Trouble::NoConversation => {
-                tracing::error!(%conversation, "{fault}; does the conversation still exist? trying again");
-            }
+    /// A process that was paused may have lost its claim to a sibling meanwhile.
+    async fn wait_for_claim(&mut self) {
+        while !(self.may_post)() {
+            tokio::time::sleep(crate::state::claims::HEARTBEAT).await;
         }
     }
 
-    fn recovered(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!(
-                conversation = %self.conversation, failed_attempts = self.backoff.tries(), "delivering again"
-            );
+    /// Writes a record down. While too much is unwritten, nothing more is delivered.
+    async fn write(&mut self, record: Record) {
+        let mut written = self.with_keeper(|keeper| keeper.record(record, now_ms()));
+        let mut backoff = Backoff::new(&self.retry);
+        loop {
+            self.trouble.note_state(written.as_ref().err());
+            if written.is_ok() || !self.with_keeper(|keeper| keeper.must_wait()) {
+                return;
+            }
+            tokio::time::sleep(backoff.next(None)).await;
+            written = self.with_keeper(|keeper| keeper.catch_up(now_ms()));
         }
-        self.backoff.reset();
-    }
-
-    fn advance(&mut self, mark: &Mark) {
-        let written = self.with_bridge(|bridge| bridge.advance(mark, now_ms()));
-        self.note_state(written);
     }
 
     /// The mirror was bound, or follows its session into a new one.
-    pub fn note_session(&mut self, change: impl FnOnce(&mut Bridge) -> Result<(), StateError>) {
-        let written = self.with_bridge(change);
-        self.note_state(written);
+    pub fn note_session(&mut self, change: impl FnOnce(&mut Keeper) -> Result<(), StateError>) {
+        let written = self.with_keeper(change);
+        self.trouble.note_state(written.as_ref().err());
     }
 
-    fn with_bridge<T>(&self, act: impl FnOnce(&mut Bridge) -> T) -> T {
-        act(&mut self.bridge.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn note_state(&mut self, written: Result<(), StateError>) {
-        match written {
-            Ok(()) => {
-                if std::mem::take(&mut self.state_fails) {
-                    tracing::info!(conversation = %self.conversation, "the cursor is being written again");
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.state_fails, true) {
-                    let conversation = &self.conversation;
-                    tracing::error!(%conversation, "{error}; a restart now would repeat messages");
-                }
-            }
-        }
+    fn with_keeper<T>(&self, act: impl FnOnce(&mut Keeper) -> T) -> T {
+        act(&mut self.keeper.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Tells the server which Hermes session a conversation mirrors. A failure holds nothing up: a refusal is
-/// final, anything else is tried again ever more rarely.
-pub async fn announce_session(
-    client: Client,
-    conversation: ConversationId,
-    session: HermesSessionId,
-    retry: config::Retry,
-) {
-    let mut backoff = Backoff::new(&retry);
-    loop {
-        let Err(fault) = client.bind(&conversation, &session).await else { return };
-        if matches!(fault.kind, FaultKind::Status(400..=499)) {
-            tracing::info!(%conversation, "the server does not take the session's id: {fault}");
-            return;
-        }
-        tracing::debug!(%conversation, "{fault}");
-        tokio::time::sleep(backoff.next(fault.retry_after).max(Duration::from_secs(1))).await;
-    }
+/// What became of an item.
+struct Settled {
+    outcome: Outcome,
+    /// Whether an earlier try may have been stored after all.
+    doubtful: bool,
 }
 
-fn name(post: &Post) -> &'static str {
-    match post {
-        Post::Item { item, .. } => item.name(),
-        Post::Running { .. } => "running edge",
-        Post::Idle { .. } => "idle edge",
-        Post::Usage(_) => "usage",
-    }
+/// How a closing edge is written down.
+fn closing(failed: bool) -> EdgeStatus {
+    if failed { EdgeStatus::Failed } else { EdgeStatus::Idle }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
-use crate::event::{Binding, Reading, Resume, Row, Standing};
-use crate::hermes::discovery::{self, Found, Terminal};
+use super::seek;
+use crate::event::{Binding, Reading, Row, Standing};
+use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
@@ -121,10 +122,11 @@ impl Feed {
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
         let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
-        let mut behind = None;
+        let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
-            behind = open.row_before(&binding.session, last)?;
-            open.recover_turn(&binding.session, &mut binding.resume)?;
+            let past = open.past(&binding.session, last)?;
+            open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+            rewrites = past.rewrites;
         }
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
@@ -132,7 +134,7 @@ impl Feed {
         self.following = Some(Following {
             session: binding.session.clone(),
             read_to: last.max(before_first),
-            rewrites: Rewrites::after(behind.as_ref()),
+            rewrites,
             turn_closed: false,
             caught_up: false,
         });
@@ -141,44 +143,26 @@ impl Feed {
         Ok(())
     }
 
-    /// The session to follow: the one a person named, else the one bound before, else the one that fits.
-    /// One that a sibling mirrors is left to it.
+    /// The session to follow; says once what stands in the way.
     fn find(&mut self, open: &Open) -> Result<Option<Binding>, SourceError> {
-        let bare = |session| Binding { session, resume: Resume::default() };
-        let known = self.resume.as_ref();
-        let found = match &self.target {
-            Target::Session(named) => match known {
-                Some(known) if leads_to(open, named, &known.session)? => Some(known.clone()),
-                _ => open.session(named)?.map(|session| bare(session.id)),
-            },
-            Target::Terminal(_) => known.cloned(),
-        };
-        let found = found.filter(|binding| !self.leave_to_sibling(&binding.session));
-        match &self.target {
-            Target::Terminal(terminal) if found.is_none() => {
-                match discovery::discover(open, terminal, &self.taken)? {
-                    Found::Session(session) => Ok(Some(bare(session))),
-                    Found::Nothing => Ok(None),
-                    Found::Ambiguous(several) => {
-                        self.refuse(several);
-                        Ok(None)
-                    }
-                }
-            }
-            _ => Ok(found),
+        let sought = seek::seek(open, &self.target, self.resume.as_ref(), &self.taken)?;
+        if let Some(session) = sought.left {
+            self.leave_to_sibling(session);
         }
+        if !sought.several.is_empty() {
+            self.refuse(sought.several);
+        }
+        Ok(sought.binding)
     }
 
-    fn leave_to_sibling(&mut self, session: &HermesSessionId) -> bool {
-        let taken = (self.taken)(session);
-        if taken && self.refused.as_slice() != std::slice::from_ref(session) {
+    fn leave_to_sibling(&mut self, session: HermesSessionId) {
+        if self.refused.as_slice() != std::slice::from_ref(&session) {
             tracing::warn!(
                 conversation = %self.conversation, %session,
                 "another mirror that was launched earlier mirrors this session; leaving it to that one"
             );
-            self.refused = vec![session.clone()];
+            self.refused = vec![session];
         }
-        taken
     }
 
     fn refuse(&mut self, several: Vec<HermesSessionId>) {
@@ -288,9 +272,4 @@ impl Feed {
         // Room was asked for, and only this thread sends. A lane that has ended is found by `is_alive`.
         let _ = self.lane.readings.try_send(reading);
     }
-}
-
-/// Whether `bound` is the named session or one that continues it.
-fn leads_to(open: &Open, named: &HermesSessionId, bound: &HermesSessionId) -> Result<bool, SourceError> {
-    Ok(named == bound || open.ancestors(bound)?.iter().any(|session| session.id == *named))
 }

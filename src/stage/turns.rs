@@ -50,7 +50,7 @@ impl Turns {
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
-                vec![Delivery { post: Some(Post::Idle { turn: turn.id }), mark: Some(mark) }]
+                vec![Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: Some(mark) }]
             }
             Some(turn) => {
                 self.open = Some(turn.clone());
@@ -81,7 +81,7 @@ impl Turns {
             let last = usize::try_from(place) == Ok(count);
             whole |= last;
             let mark = self.mark(row.row, (!last).then_some(place));
-            let post = Post::Item { item, turn: turn.clone() };
+            let post = Post::Item { item, turn: turn.clone(), row: row.row, place };
             deliveries.push(Delivery { post: Some(post), mark: Some(mark) });
         }
         if !closes && (count == 0 || !whole) {
@@ -91,7 +91,7 @@ impl Turns {
         if closes {
             self.open = None;
             let mark = self.mark(row.row, None);
-            deliveries.push(Delivery { post: Some(Post::Idle { turn }), mark: Some(mark) });
+            deliveries.push(Delivery { post: Some(Post::Idle { turn, failed: false }), mark: Some(mark) });
         }
         deliveries
     }
@@ -142,8 +142,8 @@ mod tests {
         let one = |delivery: &Delivery| {
             let post = match &delivery.post {
                 Some(Post::Running { turn }) => format!("R{}", short(turn)),
-                Some(Post::Idle { turn }) => format!("I{}", short(turn)),
-                Some(Post::Item { item: Item::Assistant { text }, turn }) => {
+                Some(Post::Idle { turn, .. }) => format!("I{}", short(turn)),
+                Some(Post::Item { item: Item::Assistant { text }, turn, .. }) => {
                     format!("{text}@{}", short(turn))
                 }
                 Some(other) => format!("{other:?}"),

@@ -15,6 +15,8 @@ use crate::ids::{HermesSessionId, MessageId, ResponseId};
 
 const CURSOR: &str = "hermes_forwarder.json";
 const STATUS: &str = "hermes_status_forwarder.json";
+/// A mark of ours beside the common keys. Who else writes the file leaves it out.
+const WRITER: &str = "hermes-mirror";
 
 /// The content of `hermes_forwarder.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +33,8 @@ pub struct Cursor {
     pub turn: Option<ResponseId>,
     /// When the claim was last renewed, in ms since the epoch.
     pub heartbeat_ms: i64,
+    /// Whether this program wrote it, so that the ledger knows it all and more exactly.
+    pub ours: bool,
 }
 
 impl Cursor {
@@ -51,6 +55,7 @@ impl Cursor {
             launch_epoch_s: file.get("launch_epoch_s").and_then(Value::as_f64).unwrap_or(0.0),
             turn: text("active_turn_id").map(ResponseId::new),
             heartbeat_ms: id("heartbeat_ms").unwrap_or(0),
+            ours: text("writer") == Some(WRITER),
         }
     }
 
@@ -64,6 +69,7 @@ impl Cursor {
             "launch_epoch_s": self.launch_epoch_s,
             "active_turn_id": self.turn,
             "heartbeat_ms": self.heartbeat_ms,
+            "writer": WRITER,
         })
         .to_string()
     }
@@ -106,6 +112,18 @@ impl Bridge {
         self.cursor.session.as_ref()
     }
 
+    /// Whether this program wrote what stood there.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.cursor.ours
+    }
+
+    /// When the claim was last renewed, in ms since the epoch.
+    #[must_use]
+    pub fn heartbeat_ms(&self) -> i64 {
+        self.cursor.heartbeat_ms
+    }
+
     /// A session was bound: lays the claim on it.
     pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
         self.cursor.session = Some(binding.session.clone());
@@ -119,12 +137,6 @@ impl Bridge {
     pub fn follow(&mut self, child: &HermesSessionId, now_ms: i64) -> Result<(), StateError> {
         self.cursor.session = Some(child.clone());
         self.closed_turns = Some(0);
-        self.write(now_ms)
-    }
-
-    /// The session was given up; the claim on it ends.
-    pub fn release(&mut self, now_ms: i64) -> Result<(), StateError> {
-        self.cursor = Cursor { launch_epoch_s: self.cursor.launch_epoch_s, ..Cursor::default() };
         self.write(now_ms)
     }
 
@@ -185,12 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_those_of_the_python_forwarder() {
+    fn the_keys_are_those_of_the_python_forwarder_and_a_mark_of_ours() {
         let dir = tempfile::tempdir().expect("tempdir");
         bridge(dir.path()).bind(&binding("s"), 7).expect("bind");
         let expected = json!({
             "hermes_session_id": "s", "last_id": 0, "partial_row_id": 0, "partial_row_items": 0,
-            "launch_epoch_s": 100.0, "active_turn_id": null, "heartbeat_ms": 7
+            "launch_epoch_s": 100.0, "active_turn_id": null, "heartbeat_ms": 7, "writer": "hermes-mirror"
         });
         assert_eq!(file(dir.path(), CURSOR), expected);
     }

@@ -4,7 +4,7 @@
 //! its heartbeat; among fresh claims on one session the earlier launch wins, then the smaller directory name.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bridge::Cursor;
@@ -18,9 +18,19 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Whether a live sibling of `bridge_dir` has the better claim on `session`. `now_ms` is ms since the epoch.
 #[must_use]
 pub fn is_taken(bridge_dir: &Path, session: &HermesSessionId, launch_epoch_s: f64, now_ms: i64) -> bool {
-    let (Some(root), Some(me)) = (bridge_dir.parent(), bridge_dir.file_name()) else { return false };
-    let Ok(siblings) = fs::read_dir(root) else { return false };
-    siblings.flatten().any(|sibling| {
+    holder(bridge_dir, session, launch_epoch_s, now_ms).is_some()
+}
+
+/// The bridge directory of a live sibling that has the better claim on `session`.
+#[must_use]
+pub fn holder(
+    bridge_dir: &Path,
+    session: &HermesSessionId,
+    launch_epoch_s: f64,
+    now_ms: i64,
+) -> Option<PathBuf> {
+    let (root, me) = (bridge_dir.parent()?, bridge_dir.file_name()?);
+    let sibling = fs::read_dir(root).ok()?.flatten().find(|sibling| {
         let name = sibling.file_name();
         if name == me || !sibling.path().is_dir() {
             return false;
@@ -30,7 +40,8 @@ pub fn is_taken(bridge_dir: &Path, session: &HermesSessionId, launch_epoch_s: f6
             && is_fresh(theirs.heartbeat_ms, now_ms)
             && (theirs.launch_epoch_s < launch_epoch_s
                 || (theirs.launch_epoch_s <= launch_epoch_s && name.as_os_str() < me))
-    })
+    });
+    sibling.map(|sibling| sibling.path())
 }
 
 /// A heartbeat from the future (a clock set back) is a live one.

@@ -1,0 +1,169 @@
+//! One `[[mirror]]`, ready to run: its target, its state, its claim and its lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::PipelineError;
+use super::lane::Plan;
+use crate::config::{self, Config};
+use crate::event::Binding;
+use crate::hermes::discovery::Terminal;
+use crate::ids::{ConversationId, HermesSessionId};
+use crate::omnigent::Client;
+use crate::stage::deliver::now_ms;
+use crate::stage::feed::{Feed, LaneSender, Target};
+use crate::stage::wake::Waker;
+use crate::state::bridge::Bridge;
+use crate::state::keeper::Keeper;
+use crate::state::ledger::{Account, Key, Ledger};
+use crate::state::{StateError, claims, dir, lock};
+
+/// Where the mirror's own files are.
+pub struct Places {
+    dir: PathBuf,
+    /// Common to all of a person's processes, whatever their state directories.
+    locks: PathBuf,
+    ledger: Ledger,
+}
+
+impl Places {
+    /// Opens the state directory and its ledger.
+    pub fn open(config: &config::State) -> Result<Self, StateError> {
+        let dir = dir::root(config)?;
+        let (ledger, moved) = Ledger::open(&dir)?;
+        if let Some(moved) = moved {
+            tracing::error!(
+                "the ledger in {} cannot be used: {}; it is now {}, and what it held is read back from the server",
+                dir.display(),
+                moved.reason,
+                moved.to.display()
+            );
+        }
+        Ok(Self { dir, locks: dir::root(&config::State::default())?, ledger })
+    }
+}
+
+/// What the mirrors of a pipeline share.
+pub struct Common {
+    /// The server.
+    pub client: Client,
+    /// To wake the reader.
+    pub waker: Waker,
+    /// The settings.
+    pub config: Arc<Config>,
+    /// The model to name where a session's row has none.
+    pub configured_model: Option<String>,
+    /// The source.
+    pub database: PathBuf,
+}
+
+/// A mirror.
+pub struct Mirror {
+    /// What its lane is made of.
+    pub plan: Plan,
+    target: Target,
+    bridge_dir: PathBuf,
+    launch_epoch_s: f64,
+    /// Held while this process is the conversation's one writer.
+    _writer: lock::Held,
+}
+
+impl Mirror {
+    /// Takes the conversation's lock and opens the mirror's state.
+    pub fn open(mirror: &config::Mirror, common: &Common, places: &Places) -> Result<Self, PipelineError> {
+        let conversation = ConversationId::new(mirror.conversation.as_str());
+        let server = common.config.deliver.base_url.as_str();
+        let writer = lock::conversation(&places.locks, server, &conversation)?;
+        let bridge_dir = bridge_dir(&places.dir, mirror);
+        let launch_epoch_s = claim_epoch(mirror);
+        let bridge = Bridge::open(bridge_dir.clone(), launch_epoch_s)?;
+        let key = Key { server, conversation: &conversation, source: &common.database };
+        let keeper = Keeper::new(Account::open(&places.ledger, key)?, bridge)?;
+        let plan = Plan {
+            conversation,
+            agent: mirror.agent_name.clone().unwrap_or_else(|| config::DEFAULT_AGENT.to_owned()),
+            client: common.client.clone(),
+            keeper: Arc::new(Mutex::new(keeper)),
+            config: Arc::clone(&common.config),
+            configured_model: common.configured_model.clone(),
+            waker: common.waker.clone(),
+        };
+        Ok(Self { plan, target: target(mirror), bridge_dir, launch_epoch_s, _writer: writer })
+    }
+
+    /// The reading half.
+    pub fn feed(&self, lane: LaneSender) -> Feed {
+        let (dir, launch) = (self.bridge_dir.clone(), self.launch_epoch_s);
+        let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
+        let conversation = self.plan.conversation.clone();
+        Feed::new(conversation, self.target.clone(), self.binding(), lane, Box::new(taken))
+    }
+
+    /// Where delivery had come to.
+    pub fn binding(&self) -> Option<Binding> {
+        self.keeper(|keeper| keeper.binding()).unwrap_or_else(|error| {
+            tracing::error!(conversation = %self.plan.conversation, "{error}");
+            None
+        })
+    }
+
+    fn keeper<T>(&self, act: impl FnOnce(&mut Keeper) -> T) -> T {
+        act(&mut self.plan.keeper.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Renews the claim on the session; false where a sibling has the better one.
+    pub fn heartbeat(&self) -> bool {
+        let now = now_ms();
+        let session = self.keeper(|keeper| keeper.session().cloned());
+        let lost = session.is_some_and(|session| self.is_taken(&session, now));
+        if !lost && let Err(error) = self.keeper(|keeper| keeper.heartbeat(now)) {
+            tracing::debug!(conversation = %self.plan.conversation, "{error}");
+        }
+        !lost
+    }
+
+    fn is_taken(&self, session: &HermesSessionId, now_ms: i64) -> bool {
+        claims::is_taken(&self.bridge_dir, session, self.launch_epoch_s, now_ms)
+    }
+
+    /// A check to be made before each post: a process that was paused past its claim's life may have lost it.
+    pub fn claim_check(&self) -> Box<dyn Fn() -> bool + Send> {
+        let (dir, launch) = (self.bridge_dir.clone(), self.launch_epoch_s);
+        let keeper = Arc::clone(&self.plan.keeper);
+        Box::new(move || {
+            let keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            holds_claim(&keeper, &dir, launch, now_ms())
+        })
+    }
+}
+
+fn holds_claim(keeper: &Keeper, bridge_dir: &Path, launch_epoch_s: f64, now_ms: i64) -> bool {
+    let age = now_ms.saturating_sub(keeper.heartbeat_ms());
+    let fresh = u128::try_from(age).is_ok_and(|age| age < claims::FRESH.as_millis());
+    fresh
+        || keeper
+            .session()
+            .is_none_or(|session| !claims::is_taken(bridge_dir, session, launch_epoch_s, now_ms))
+}
+
+/// The mirror's bridge directory: a runner's, or one of its own below the state directory `root`.
+pub(super) fn bridge_dir(root: &Path, mirror: &config::Mirror) -> PathBuf {
+    mirror.bridge_dir.clone().unwrap_or_else(|| root.join(dir::file_name(&mirror.conversation)))
+}
+
+/// A mirror whose terminal's launch is not known stands behind those whose is.
+#[allow(clippy::cast_precision_loss, reason = "ms since the epoch are far below 2^52")]
+pub(super) fn claim_epoch(mirror: &config::Mirror) -> f64 {
+    mirror.launch_epoch.unwrap_or_else(|| now_ms() as f64 / 1_000.0)
+}
+
+/// How a mirror knows its session.
+pub(super) fn target(mirror: &config::Mirror) -> Target {
+    match (&mirror.session, &mirror.workspace) {
+        (Some(session), _) => Target::Session(HermesSessionId::new(session.as_str())),
+        (None, workspace) => Target::Terminal(Terminal {
+            workspace: workspace.clone().unwrap_or_default(),
+            launch_epoch_s: mirror.launch_epoch.unwrap_or(0.0),
+        }),
+    }
+}

@@ -1,0 +1,87 @@
+//! What steers a running pipeline: renews claims, starts lanes again, hears when it is time to stop.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use crossbeam_channel::Sender;
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
+
+use super::lanes::Lanes;
+use super::mirror::Mirror;
+use crate::event::Wake;
+use crate::stage::read::Control;
+use crate::stage::wake::Waker;
+use crate::state::claims;
+
+/// The steering of a pipeline.
+pub struct Pilot {
+    mirrors: Vec<Mirror>,
+    orders: Sender<Control>,
+    waker: Waker,
+}
+
+impl Pilot {
+    /// Steers `mirrors`; `orders` and `waker` reach the reader.
+    #[must_use]
+    pub fn new(mirrors: Vec<Mirror>, orders: Sender<Control>, waker: Waker) -> Self {
+        Self { mirrors, orders, waker }
+    }
+
+    /// How many mirrors there are.
+    #[must_use]
+    pub fn mirrors(&self) -> usize {
+        self.mirrors.len()
+    }
+
+    /// How many have found their session.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        self.mirrors.iter().filter(|mirror| mirror.binding().is_some()).count()
+    }
+
+    /// Tells the reader something.
+    pub fn order(&self, order: Control) {
+        // A reader that is gone needs no orders.
+        let _ = self.orders.send(order);
+        self.waker.wake(Wake::Room);
+    }
+
+    /// Steers until it is time to stop. Returns whether the reader has ended by then.
+    pub async fn watch_over(
+        &self,
+        lanes: &mut Lanes,
+        read_done: &mut oneshot::Receiver<()>,
+        shutdown: impl Future<Output = ()>,
+    ) -> bool {
+        tokio::pin!(shutdown);
+        let mut heartbeat = tokio::time::interval(claims::HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lost = BTreeSet::new();
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return false,
+                _ = &mut *read_done => return true,
+                _ = heartbeat.tick() => self.renew_claims(&mut lost),
+                restart = lanes.ended() => {
+                    tokio::time::sleep(restart.wait).await;
+                    if let Some(mirror) = self.mirrors.get(restart.feed) {
+                        let lane = lanes.restart(restart, mirror);
+                        let resume = mirror.binding().filter(|_| !restart.from_the_start);
+                        self.order(Control::Restart { feed: restart.feed, lane, resume });
+                    }
+                }
+            }
+        }
+    }
+
+    fn renew_claims(&self, lost: &mut BTreeSet<usize>) {
+        for (feed, mirror) in self.mirrors.iter().enumerate() {
+            if mirror.heartbeat() {
+                lost.remove(&feed);
+            } else if lost.insert(feed) {
+                self.order(Control::Release { feed, resume: mirror.binding() });
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a mirror would follow if it were started now. Looks, and changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use super::mirror::{bridge_dir, claim_epoch, target};
+use crate::config::{self, Config};
+use crate::event::{Binding, Resume};
+use crate::hermes::discovery::{self, Found};
+use crate::hermes::{Open, SourceError};
+use crate::ids::{HermesSessionId, MessageId};
+use crate::stage::deliver::now_ms;
+use crate::stage::feed::Target;
+use crate::stage::seek::seek;
+use crate::state::bridge::Cursor;
+use crate::state::{StateError, claims, dir};
+
+/// What lies ahead of a mirror.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prospect {
+    /// It follows `session` from behind row `after`; from its first row on where that is zero.
+    Follow {
+        /// The session.
+        session: HermesSessionId,
+        /// The last row that was delivered before.
+        after: MessageId,
+    },
+    /// It waits: no session fits yet.
+    Wait,
+    /// It waits for a session that was named and is not there.
+    Unknown(HermesSessionId),
+    /// It waits for a person to choose among these.
+    Ambiguous(Vec<HermesSessionId>),
+    /// It leaves the session to a live sibling.
+    Taken {
+        /// The session.
+        session: HermesSessionId,
+        /// The sibling's bridge directory.
+        by: PathBuf,
+    },
+}
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub enum ProspectError {
+    /// The database can't be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It is not known where the mirror keeps its files.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// What `mirror`, one of the mirrors of `config`, would follow.
+pub fn prospect(config: &Config, mirror: &config::Mirror, open: &Open) -> Result<Prospect, ProspectError> {
+    let dir = bridge_dir(&dir::root(&config.state)?, mirror);
+    let (launch, now) = (claim_epoch(mirror), now_ms());
+    let holder = |session: &HermesSessionId| claims::holder(&dir, session, launch, now);
+    let target = target(mirror);
+    let sought = seek(open, &target, known(&dir).as_ref(), |session| holder(session).is_some())?;
+    if let Some(Binding { session, resume }) = sought.binding {
+        return Ok(Prospect::Follow { session, after: resume.last });
+    }
+    if !sought.several.is_empty() {
+        return Ok(Prospect::Ambiguous(sought.several));
+    }
+    // What would have been found but for the siblings.
+    let missed = match (sought.left, &target) {
+        (Some(session), _) => Some(session),
+        (None, Target::Session(named)) => return Ok(Prospect::Unknown(named.clone())),
+        (None, Target::Terminal(terminal)) => match discovery::discover(open, terminal, |_| false)? {
+            Found::Session(session) => Some(session),
+            Found::Nothing | Found::Ambiguous(_) => None,
+        },
+    };
+    let taken = missed.and_then(|session| holder(&session).map(|by| Prospect::Taken { session, by }));
+    Ok(taken.unwrap_or(Prospect::Wait))
+}
+
+/// What a bridge directory's cursor says; the directory is not made.
+fn known(dir: &Path) -> Option<Binding> {
+    let cursor = Cursor::read(dir);
+    let resume = Resume { last: cursor.last, ..Resume::default() };
+    Some(Binding { session: cursor.session?, resume })
+}

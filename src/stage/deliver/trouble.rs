@@ -1,0 +1,172 @@
+//! Why a lane stands still: logged once when it begins, once when it ends, and waited out in between.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::config;
+use crate::ids::ConversationId;
+use crate::omnigent::Fault;
+use crate::retry::Backoff;
+use crate::state::StateError;
+
+/// A wall clock that is this far ahead of the steady one was asleep meanwhile (or was set).
+const JUMP: Duration = Duration::from_secs(5);
+/// Longest sleep after which the clocks are compared.
+const SLICE: Duration = Duration::from_secs(5);
+/// For how long an unknown conversation is asked for at the usual pace.
+const PATIENCE: Duration = Duration::from_mins(10);
+/// How often it is asked for after that.
+const PARKED: Duration = Duration::from_mins(5);
+
+/// Why a lane stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The server is away, or does not answer as it should.
+    Unreachable,
+    /// The server does not let us in.
+    LoggedOut,
+    /// The server does not know the conversation.
+    NoConversation,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slept {
+    /// Its time was over.
+    Out,
+    /// The machine slept meanwhile: whatever was waited for may be there now.
+    Jumped,
+}
+
+/// A lane's trouble.
+#[derive(Debug)]
+pub struct Trouble {
+    conversation: ConversationId,
+    backoff: Backoff,
+    reason: Option<Reason>,
+    since: Instant,
+    state_fails: bool,
+    clocks: Clocks,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self { steady: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// Whether the wall clock went ahead of the steady one, which stands still while the machine sleeps.
+    fn jumped_until(self, now: Self) -> bool {
+        let steady = now.steady.duration_since(self.steady);
+        now.wall.duration_since(self.wall).is_ok_and(|wall| wall > steady + JUMP)
+    }
+}
+
+impl Trouble {
+    /// No trouble yet.
+    #[must_use]
+    pub fn new(conversation: ConversationId, retry: &config::Retry) -> Self {
+        Self {
+            conversation,
+            backoff: Backoff::new(retry),
+            reason: None,
+            since: Instant::now(),
+            state_fails: false,
+            clocks: Clocks::now(),
+        }
+    }
+
+    /// Whether the machine slept since this was last asked.
+    pub fn clock_jumped(&mut self) -> bool {
+        let now = Clocks::now();
+        std::mem::replace(&mut self.clocks, now).jumped_until(now)
+    }
+
+    /// Notes a failed attempt and waits before the next.
+    pub async fn wait(&mut self, reason: Reason, fault: &Fault) -> Slept {
+        self.begins(reason, fault);
+        let mut left = self.backoff.next(fault.retry_after);
+        if reason == Reason::NoConversation && self.since.elapsed() >= PATIENCE {
+            left = PARKED;
+        }
+        let from = Clocks::now();
+        while !left.is_zero() {
+            let slice = left.min(SLICE);
+            tokio::time::sleep(slice).await;
+            left -= slice;
+            if from.jumped_until(Clocks::now()) {
+                self.clocks = Clocks::now();
+                self.backoff.reset();
+                return Slept::Jumped;
+            }
+        }
+        Slept::Out
+    }
+
+    fn begins(&mut self, reason: Reason, fault: &Fault) {
+        let conversation = &self.conversation;
+        if self.reason.replace(reason) == Some(reason) {
+            tracing::debug!(%conversation, tries = self.backoff.tries(), "{fault}");
+            return;
+        }
+        self.since = Instant::now();
+        match reason {
+            Reason::Unreachable => tracing::warn!(%conversation, "{fault}; trying again, nothing is lost"),
+            Reason::LoggedOut => {
+                tracing::error!(%conversation, "{fault}; log in to the server, delivery then goes on by itself");
+            }
+            Reason::NoConversation => {
+                tracing::error!(%conversation, "{fault}; does the conversation still exist? trying again");
+            }
+        }
+    }
+
+    /// The server has answered as it should.
+    pub fn is_over(&mut self) {
+        if self.reason.take().is_some() {
+            let failed_attempts = self.backoff.tries();
+            tracing::info!(conversation = %self.conversation, failed_attempts, "delivering again");
+        }
+        self.backoff.reset();
+    }
+
+    /// Notes whether the mirror's own state can be written.
+    pub fn note_state(&mut self, error: Option<&StateError>) {
+        let conversation = &self.conversation;
+        match error {
+            None => {
+                if std::mem::take(&mut self.state_fails) {
+                    tracing::info!(%conversation, "the state is being written again");
+                }
+            }
+            Some(error) => {
+                if !std::mem::replace(&mut self.state_fails, true) {
+                    tracing::error!(%conversation, "{error}; delivery goes on for a few items, then waits");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_wall_clock_that_ran_ahead_was_asleep() {
+        let then = Clocks::now();
+        let at = |steady: u64, wall: u64| Clocks {
+            steady: then.steady + Duration::from_secs(steady),
+            wall: then.wall + Duration::from_secs(wall),
+        };
+        assert!(!then.jumped_until(at(100, 100)));
+        assert!(!then.jumped_until(at(100, 104)));
+        assert!(then.jumped_until(at(1, 60)));
+        let set_back = Clocks { steady: then.steady, wall: then.wall - Duration::from_secs(60) };
+        assert!(!then.jumped_until(set_back));
+    }
+}

@@ -1,0 +1,55 @@
+//! Which session a mirror follows: the rule alone, which looks and changes nothing.
+
+use crate::event::{Binding, Resume};
+use crate::hermes::discovery::{self, Found};
+use crate::hermes::{Open, SourceError};
+use crate::ids::HermesSessionId;
+
+use super::feed::Target;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sought {
+    /// The session to follow, and where to go on in it.
+    pub binding: Option<Binding>,
+    /// A session that was known, by name or from before, and is left to a live sibling.
+    pub left: Option<HermesSessionId>,
+    /// Sessions among which a person must choose.
+    pub several: Vec<HermesSessionId>,
+}
+
+/// The session to follow: the one a person named, else the one bound before (`known`), else the one that fits.
+/// One that a sibling mirrors is left to it.
+pub fn seek(
+    open: &Open,
+    target: &Target,
+    known: Option<&Binding>,
+    taken: impl Fn(&HermesSessionId) -> bool,
+) -> Result<Sought, SourceError> {
+    let bare = |session| Binding { session, resume: Resume::default() };
+    let mut sought = Sought::default();
+    let found = match target {
+        Target::Session(named) => match known {
+            Some(known) if leads_to(open, named, &known.session)? => Some(known.clone()),
+            _ => open.session(named)?.map(|session| bare(session.id)),
+        },
+        Target::Terminal(_) => known.cloned(),
+    };
+    match found {
+        Some(binding) if taken(&binding.session) => sought.left = Some(binding.session),
+        found => sought.binding = found,
+    }
+    if let (Target::Terminal(terminal), None) = (target, &sought.binding) {
+        match discovery::discover(open, terminal, taken)? {
+            Found::Session(session) => sought.binding = Some(bare(session)),
+            Found::Nothing => {}
+            Found::Ambiguous(several) => sought.several = several,
+        }
+    }
+    Ok(sought)
+}
+
+/// Whether `bound` is the named session or one that continues it.
+fn leads_to(open: &Open, named: &HermesSessionId, bound: &HermesSessionId) -> Result<bool, SourceError> {
+    Ok(named == bound || open.ancestors(bound)?.iter().any(|session| session.id == *named))
+}

@@ -1,0 +1,89 @@
+//! The ledger's tables, and how an older ledger becomes one of today.
+
+use rusqlite::Connection;
+
+/// "hMir": what `PRAGMA application_id` says in a ledger.
+const APPLICATION: i32 = 0x684d_6972;
+
+/// Each step leads from the version of its place to the next.
+const STEPS: &[&str] = &["
+    CREATE TABLE mirror (
+        id           INTEGER PRIMARY KEY,
+        server       TEXT NOT NULL,
+        conversation TEXT NOT NULL,
+        source       TEXT NOT NULL,
+        session      TEXT,
+        last_row     INTEGER NOT NULL DEFAULT 0,
+        partial_row  INTEGER,
+        partial_items INTEGER,
+        turn         TEXT,
+        turn_closed  INTEGER NOT NULL DEFAULT 0,
+        closed_turns INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (server, conversation, source)
+    );
+    -- An item that the server acknowledged, or that was found there by read-back.
+    CREATE TABLE item (
+        mirror  INTEGER NOT NULL REFERENCES mirror (id),
+        row     INTEGER NOT NULL,
+        place   INTEGER NOT NULL,
+        kind    TEXT NOT NULL,
+        digest  INTEGER NOT NULL,
+        turn    TEXT NOT NULL,
+        item    TEXT,
+        PRIMARY KEY (mirror, row, place)
+    ) WITHOUT ROWID;
+    CREATE INDEX item_by_id ON item (mirror, item) WHERE item IS NOT NULL;
+    -- A turn whose closing edge was delivered, or is owed.
+    CREATE TABLE turn (
+        mirror INTEGER NOT NULL REFERENCES mirror (id),
+        turn   TEXT NOT NULL,
+        status TEXT NOT NULL CHECK (status IN ('owed', 'idle', 'failed', 'given up')),
+        PRIMARY KEY (mirror, turn)
+    ) WITHOUT ROWID;
+    CREATE TABLE dead_letter (
+        id        INTEGER PRIMARY KEY AUTOINCREMENT,
+        mirror    INTEGER NOT NULL REFERENCES mirror (id),
+        row       INTEGER NOT NULL,
+        place     INTEGER NOT NULL,
+        kind      TEXT NOT NULL,
+        turn      TEXT NOT NULL,
+        body      BLOB NOT NULL,
+        reason    TEXT NOT NULL,
+        doubtful  INTEGER NOT NULL,
+        at_ms     INTEGER NOT NULL,
+        UNIQUE (mirror, row, place, kind)
+    );
+"];
+
+/// Why a ledger can't be brought to today's form.
+#[derive(Debug)]
+pub enum Refusal {
+    /// `SQLite` failed.
+    Sql(rusqlite::Error),
+    /// It has a version this program does not know.
+    Version(i64),
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(cause: rusqlite::Error) -> Self {
+        Self::Sql(cause)
+    }
+}
+
+/// Brings the ledger to today's form, all steps in one transaction.
+pub fn migrate(conn: &Connection) -> Result<(), Refusal> {
+    let found: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let from =
+        usize::try_from(found).ok().filter(|from| *from <= STEPS.len()).ok_or(Refusal::Version(found))?;
+    if from == STEPS.len() {
+        return Ok(());
+    }
+    let transaction = conn.unchecked_transaction()?;
+    for step in STEPS.iter().skip(from) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    let version = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    transaction.pragma_update(None, "user_version", version)?;
+    Ok(transaction.commit()?)
+}

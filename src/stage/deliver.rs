@@ -84,12 +84,9 @@ impl Deliver {
             None => {}
             Some(post @ (Post::Running { .. } | Post::Usage(_))) => self.send_once(post).await,
             Some(Post::Idle { turn, .. }) => record.edge = Some((turn.clone(), self.close(turn).await)),
-            Some(post @ Post::Item { item: Item::Reasoning { .. }, .. }) => {
-                // Live only, and never stored: repeated beside an item that is there already, it would flash.
-                if !self.doubt.expects_stored_items() {
-                    self.send_once(post).await;
-                }
-            }
+            // Live only, and never stored: repeated beside an item that is there already, it would flash.
+            Some(Post::Item { item: Item::Reasoning { .. }, .. }) if self.doubt.expects_stored_items() => {}
+            Some(post @ Post::Item { item: Item::Reasoning { .. }, .. }) => self.send_once(post).await,
             Some(post @ Post::Item { item, turn, row, place }) => {
                 match self.send_item(post, item, turn).await {
                     Settled { outcome: Outcome::Delivered(id), .. } => {

@@ -21,14 +21,15 @@ pub struct Continuations {
     asked: Instant,
 }
 
-impl Continuations {
+impl Default for Continuations {
     /// Nothing is known yet.
-    #[must_use]
-    pub fn new() -> Self {
+    fn default() -> Self {
         let now = Instant::now();
         Self { newest_session: -1, expected_until: now, asked: now }
     }
+}
 
+impl Continuations {
     /// A continuation is a new session, whose rows follow within moments. Between two new sessions the
     /// question would cost each wake as much as there are mirrors.
     fn are_due(&mut self, newest_session: i64) -> bool {

@@ -99,7 +99,7 @@ impl Reader {
             looked: now,
             changed: now,
             unannounced: 0,
-            continuations: Continuations::new(),
+            continuations: Continuations::default(),
             fault: None,
             stopped: false,
         }
@@ -242,7 +242,7 @@ impl Reader {
     fn attempt(&mut self) -> bool {
         if self.source.leave_if_replaced() {
             tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
-            self.continuations = Continuations::new();
+            self.continuations = Continuations::default();
         }
         self.looked = Instant::now();
         match self.look() {

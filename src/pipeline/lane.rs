@@ -143,6 +143,7 @@ impl Lane {
                 self.deliver.note_session(|keeper| keeper.follow(child, now_ms()));
                 self.announce(child.clone());
             }
+            Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}

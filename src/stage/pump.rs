@@ -9,19 +9,20 @@ use crate::ids::{HermesSessionId, MessageId};
 
 /// How long after a session was created its first rows are awaited.
 const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
-/// How often a change is taken as a reason to ask for continuations, where no session was created.
-const CONTINUATION_ASKED: Duration = Duration::from_secs(15);
+/// How often a change is reason enough to ask, where no session was created.
+const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
 
-/// When to ask whether a session was continued in another one.
+/// When to ask what seldom changes: whether a session was continued in another one, and whether an older copy of
+/// the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
 #[derive(Debug)]
-pub struct Continuations {
+pub struct Occasions {
     newest_session: i64,
     /// Until when each change may be a child's first rows.
     expected_until: Instant,
     asked: Instant,
 }
 
-impl Default for Continuations {
+impl Default for Occasions {
     /// Nothing is known yet.
     fn default() -> Self {
         let now = Instant::now();
@@ -29,16 +30,15 @@ impl Default for Continuations {
     }
 }
 
-impl Continuations {
-    /// A continuation is a new session, whose rows follow within moments. Between two new sessions the
-    /// question would cost each wake as much as there are mirrors.
+impl Occasions {
+    /// A continuation is a new session, whose rows follow within moments.
     fn are_due(&mut self, newest_session: i64) -> bool {
         let now = Instant::now();
         if newest_session != self.newest_session {
             self.newest_session = newest_session;
             self.expected_until = now + CONTINUATION_EXPECTED;
         }
-        let due = now <= self.expected_until || now.duration_since(self.asked) >= CONTINUATION_ASKED;
+        let due = now <= self.expected_until || now.duration_since(self.asked) >= ASKED_AT_LEAST;
         if due {
             self.asked = now;
         }
@@ -51,10 +51,13 @@ pub fn pump(
     open: &Open,
     feeds: &mut [Feed],
     limits: Limits,
-    continuations: &mut Continuations,
+    occasions: &mut Occasions,
 ) -> Result<(), SourceError> {
-    let continuations_due = continuations.are_due(open.newest_session()?);
+    let due = occasions.are_due(open.newest_session()?);
     for feed in feeds.iter_mut() {
+        if due {
+            feed.re_anchor(open)?;
+        }
         feed.expect_more();
         feed.bind(open)?;
     }
@@ -63,7 +66,7 @@ pub fn pump(
         let mut went_on = false;
         for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
             feed.report_usage(open)?;
-            if continuations_due {
+            if due {
                 went_on |= feed.follow_continuation(open)?;
             }
         }

@@ -13,7 +13,7 @@ use crossbeam_channel::Receiver;
 
 use super::detect::Health;
 use super::feed::{Feed, LaneSender};
-use super::pump::{Continuations, pump};
+use super::pump::{Occasions, pump};
 use super::wake::{Kinds, Wakes};
 use crate::config;
 use crate::event::{Binding, Wake};
@@ -63,7 +63,7 @@ pub struct Reader {
     looked: Instant,
     changed: Instant,
     unannounced: u32,
-    continuations: Continuations,
+    occasions: Occasions,
     fault: Option<Fault>,
     stopped: bool,
 }
@@ -99,7 +99,7 @@ impl Reader {
             looked: now,
             changed: now,
             unannounced: 0,
-            continuations: Continuations::default(),
+            occasions: Occasions::default(),
             fault: None,
             stopped: false,
         }
@@ -242,7 +242,6 @@ impl Reader {
     fn attempt(&mut self) -> bool {
         if self.source.leave_if_replaced() {
             tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
-            self.continuations = Continuations::default();
         }
         self.looked = Instant::now();
         match self.look() {
@@ -266,11 +265,14 @@ impl Reader {
     }
 
     fn look(&mut self) -> Result<bool, SourceError> {
+        if !self.source.is_open() {
+            self.occasions = Occasions::default();
+        }
         let open = self.source.open()?;
         if !open.changed()? {
             return Ok(false);
         }
-        let read = pump(open, &mut self.feeds, self.limits, &mut self.continuations);
+        let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
         if read.is_err() {
             open.look_again();
         }

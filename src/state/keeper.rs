@@ -6,7 +6,7 @@ use super::StateError;
 use super::bridge::Bridge;
 use super::ledger::{Account, Record};
 use crate::event::Binding;
-use crate::ids::{HermesSessionId, ItemId, ResponseId};
+use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// Acknowledgements that may go unwritten before delivery waits. After a kill, read-back has to tell as many
 /// items at most from new ones.
@@ -63,6 +63,18 @@ impl Keeper {
     pub fn follow(&mut self, child: &HermesSessionId, now_ms: i64) -> Result<(), StateError> {
         self.account.follow(child)?;
         self.bridge.follow(child, now_ms)
+    }
+
+    /// An older copy of the database was put in place: what lies behind `row` is no longer what was delivered.
+    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
+        self.account.rewind(row)?;
+        self.bridge.rewind(row, now_ms)
+    }
+
+    /// The account, to be asked beside this.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Writes down what was acknowledged. What can't be written is kept, and tried again with the next.

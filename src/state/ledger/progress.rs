@@ -1,12 +1,13 @@
 //! One mirror's account in the ledger: where it stands, and each thing it has delivered.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::{OptionalExtension, params};
 
 use super::Ledger;
 use super::dead_letters::{self, NewDeadLetter};
-use crate::event::{Binding, Mark, OpenTurn, Resume};
+use crate::event::{Binding, Mark, OpenTurn, Resume, Trace};
 use crate::ids::{ConversationId, HermesSessionId, ItemId, MessageId, ResponseId};
 use crate::state::StateError;
 
@@ -204,6 +205,12 @@ impl Account {
     }
 
     fn write_mark(&self, conn: &rusqlite::Connection, mark: &Mark) -> rusqlite::Result<()> {
+        if let Some(trace) = mark.trace {
+            conn.prepare_cached(
+                "INSERT OR REPLACE INTO row (mirror, row, key, timestamp) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute((self.id, mark.row.get(), trace.key.cast_signed(), trace.timestamp))?;
+        }
         let turn = mark.turn.as_ref();
         let closed = i64::try_from(mark.closed_turns).unwrap_or(i64::MAX);
         conn.prepare_cached(
@@ -220,6 +227,39 @@ impl Account {
             closed,
         ])
         .map(drop)
+    }
+
+    /// An older copy of the source was put in place, and ids behind `row` are given anew.
+    pub fn rewind(&self, row: MessageId) -> Result<(), StateError> {
+        self.execute("DELETE FROM row WHERE mirror = ?1 AND row > ?2", (self.id, row.get()))?;
+        self.execute(
+            "UPDATE mirror SET last_row = ?2, partial_row = NULL, partial_items = NULL, turn = NULL, \
+             turn_closed = 0 WHERE id = ?1",
+            (self.id, row.get()),
+        )
+    }
+
+    /// The rows of a range that were delivered whole, ascending.
+    pub fn rows(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, Trace)>, StateError> {
+        let conn = self.ledger.conn();
+        let list = || -> rusqlite::Result<Vec<(MessageId, Trace)>> {
+            conn.prepare_cached(
+                "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row >= ?2 AND row < ?3 ORDER BY row",
+            )?
+            .query_map((self.id, range.start.get(), range.end.get()), decode_row)?
+            .collect()
+        };
+        list().map_err(|e| self.ledger.error(e))
+    }
+
+    /// The newest row before `row` that was delivered whole.
+    pub fn row_before(&self, row: MessageId) -> Result<Option<(MessageId, Trace)>, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached(
+            "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row < ?2 ORDER BY row DESC LIMIT 1",
+        )
+        .and_then(|mut s| s.query_row((self.id, row.get()), decode_row).optional())
+        .map_err(|e| self.ledger.error(e))
     }
 
     /// Whether the server gave this id to an item of this account.
@@ -271,4 +311,9 @@ impl Account {
             .map(|found| found.is_some())
             .map_err(|e| self.ledger.error(e))
     }
+}
+
+fn decode_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(MessageId, Trace)> {
+    let key = row.get::<_, i64>(1)?.cast_unsigned();
+    Ok((MessageId::new(row.get(0)?), Trace { key, timestamp: row.get(2)? }))
 }

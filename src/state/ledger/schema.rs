@@ -34,6 +34,14 @@ const STEPS: &[&str] = &["
         PRIMARY KEY (mirror, row, place)
     ) WITHOUT ROWID;
     CREATE INDEX item_by_id ON item (mirror, item) WHERE item IS NOT NULL;
+    -- A row that was delivered whole, to be known again by should it come back under another id.
+    CREATE TABLE row (
+        mirror    INTEGER NOT NULL REFERENCES mirror (id),
+        row       INTEGER NOT NULL,
+        key       INTEGER NOT NULL,
+        timestamp REAL NOT NULL,
+        PRIMARY KEY (mirror, row)
+    ) WITHOUT ROWID;
     -- A turn whose closing edge was delivered, or is owed.
     CREATE TABLE turn (
         mirror INTEGER NOT NULL REFERENCES mirror (id),

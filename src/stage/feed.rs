@@ -110,12 +110,20 @@ impl Feed {
         self.lane.has_room().then_some((&following.session, following.read_to))
     }
 
-    /// Finds the session, if it can be found now, and tells the lane.
-    pub fn bind(&mut self, open: &Open) -> Result<(), SourceError> {
+    /// The session that it follows, or is to take up again.
+    #[must_use]
+    pub fn session(&self) -> Option<&HermesSessionId> {
+        let following = self.following.as_ref().map(|following| &following.session);
+        following.or(self.resume.as_ref().map(|known| &known.session))
+    }
+
+    /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of
+    /// this process, whose claims may not be laid yet.
+    pub fn bind(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<(), SourceError> {
         if self.following.is_some() || !self.lane.has_room() {
             return Ok(());
         }
-        let Some(mut binding) = self.find(open)? else { return Ok(()) };
+        let Some(mut binding) = self.find(open, others)? else { return Ok(()) };
         let last = binding.resume.last;
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
@@ -144,7 +152,7 @@ impl Feed {
 
     /// The session to follow: the one a person named, else the one bound before, else the one that fits.
     /// One that a sibling mirrors is left to it.
-    fn find(&mut self, open: &Open) -> Result<Option<Binding>, SourceError> {
+    fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
         let bare = |session| Binding { session, resume: Resume::default() };
         let known = self.resume.as_ref();
         let found = match &self.target {
@@ -157,7 +165,8 @@ impl Feed {
         let found = found.filter(|binding| !self.leave_to_sibling(&binding.session));
         match &self.target {
             Target::Terminal(terminal) if found.is_none() => {
-                match discovery::discover(open, terminal, &self.taken)? {
+                let taken = |session: &HermesSessionId| others.contains(session) || (self.taken)(session);
+                match discovery::discover(open, terminal, taken)? {
                     Found::Session(session) => Ok(Some(bare(session))),
                     Found::Nothing => Ok(None),
                     Found::Ambiguous(several) => {

@@ -83,12 +83,23 @@ impl World {
     }
 
     pub fn attach_as(&self, bridge: &str, conversation: &str, launch: f64) -> Mirror {
+        Mirror::spawn(self.attachment(bridge, conversation, launch))
+    }
+
+    /// The same with another level of detail in its log.
+    pub fn attach_logging(&self, level: &str) -> Mirror {
+        let mut command = self.attachment("a", &self.conversation, self.launch);
+        command.env("RUST_LOG", level);
+        Mirror::spawn(command)
+    }
+
+    fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
         let mut command = self.command();
         command.arg("attach").arg("--base-url").arg(self.sink.url());
         command.args(["--conversation", conversation, "--launch-epoch", &launch.to_string()]);
         command.arg("--bridge-dir").arg(self.bridge(bridge)).arg("--workspace").arg(self.workspace());
         command.arg("--db").arg(self.db_path()).arg("--config").arg(self.path("mirror.toml"));
-        Mirror::spawn(command)
+        command
     }
 
     /// `run` over a file with these mirrors; `{db}`, `{work}`, `{url}` stand for this world's own.

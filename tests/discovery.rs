@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use support::hermes_db::{HermesDb, Version, now};
 use support::mirror::{PATIENCE, World, write};
 use support::shown::shown;
@@ -142,11 +140,10 @@ fn a_session_that_was_bound_stays_bound() {
     mirror.stop();
 }
 
-fn place_claim(world: &World, bridge: &str, session: &str, last: i64, launch: f64, age_ms: i64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let heartbeat = i64::try_from(now).unwrap() - age_ms;
+fn place_claim(world: &World, bridge: &str, session: &str, last: i64, launch: f64, age_ms: f64) {
+    let heartbeat = now() * 1_000.0 - age_ms;
     let claim = format!(
-        r#"{{"hermes_session_id": "{session}", "last_id": {last}, "launch_epoch_s": {launch}, "heartbeat_ms": {heartbeat}}}"#
+        r#"{{"hermes_session_id": "{session}", "last_id": {last}, "launch_epoch_s": {launch}, "heartbeat_ms": {heartbeat:.0}}}"#
     );
     write(&world.bridge(bridge).join("hermes_forwarder.json"), &claim);
 }
@@ -157,7 +154,7 @@ fn a_cursor_that_was_placed_in_advance_is_honoured() {
     let mut db = HermesDb::create(&world.db_path());
     db.session_with("fork", &[("started_at", 1.0.into())]);
     db.turn("fork", "copied", "history");
-    place_claim(&world, "a", "fork", 2, 0.0, 3_600_000);
+    place_claim(&world, "a", "fork", 2, 0.0, 3_600_000.0);
     let mirror = world.attach();
     db.turn("fork", "q", "a");
     expect(&world, &world.conversation, &lines(3, "q", "a"));
@@ -170,7 +167,7 @@ fn a_sibling_s_fresh_claim_is_respected_and_the_next_session_taken() {
     let mut db = HermesDb::create(&world.db_path());
     db.session("mine", Some(&world.workspace()));
     db.session("theirs", Some(&world.workspace()));
-    place_claim(&world, "python", "theirs", 0, world.launch - 1.0, 0);
+    place_claim(&world, "python", "theirs", 0, world.launch - 1.0, 0.0);
     db.turn("theirs", "q", "theirs");
     db.turn("mine", "q", "mine");
     let mirror = world.attach();
@@ -182,7 +179,7 @@ fn a_sibling_s_fresh_claim_is_respected_and_the_next_session_taken() {
 fn a_stale_claim_is_taken_over() {
     let world = World::new();
     let mut db = world.hermes();
-    place_claim(&world, "python", "s", 0, world.launch - 1.0, 31_000);
+    place_claim(&world, "python", "s", 0, world.launch - 1.0, 31_000.0);
     db.turn("s", "q", "a");
     let mirror = world.attach();
     expect(&world, &world.conversation, &lines(1, "q", "a"));
@@ -196,7 +193,7 @@ fn a_session_whose_continuation_a_sibling_mirrors_is_taken() {
     db.turn("s", "q", "a");
     let kept = support::hermes_db::Kept { head: 0, tail: 1 };
     db.compact_by_fork("s", "child", kept, support::hermes_db::Summary::Row("sum"));
-    place_claim(&world, "python", "child", 4, world.launch - 1.0, 0);
+    place_claim(&world, "python", "child", 4, world.launch - 1.0, 0.0);
     let mirror = world.run(&["--once"], &mirror_of_workspace(&world, &world.conversation));
     let (code, log) = mirror.wait();
     assert_eq!(code, Some(0), "{log}");

@@ -197,7 +197,9 @@ impl HermesDb {
         let keeps_times = self.version >= Version::V20;
         let mut live = self.live(session);
         if !keeps_times {
-            live.iter_mut().for_each(|message| message.timestamp = None);
+            for message in &mut live {
+                message.timestamp = None;
+            }
         }
         let mut tail = live.split_off(live.len().saturating_sub(kept.tail));
         live.truncate(kept.head);

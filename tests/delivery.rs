@@ -1,5 +1,7 @@
 //! A server that fails in every way, and what the whole mirror makes of it.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is to fail its test")]
+
 mod support;
 
 use std::time::Duration;

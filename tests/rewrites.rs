@@ -141,6 +141,53 @@ fn a_merged_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
 }
 
 #[test]
+fn a_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
+    // Kept in the head, as after a resume, and in the tail.
+    for kept in [Kept { head: 2, tail: 1 }, Kept { head: 0, tail: 5 }] {
+        let second = |db: &mut HermesDb| {
+            db.compact_in_place("s", KEPT, Summary::Row("sum 1"));
+            db.turn("s", "three", "third");
+            db.compact_in_place("s", kept, Summary::Row("sum 2"));
+            db.append("s", &Message::user("four"));
+        };
+        let opener = 12 + kept.head + kept.tail;
+        let lines = [format!("running {opener}"), format!("{opener} user: four")];
+        let mut end = vec![
+            "compaction: sum 1",
+            "running 9",
+            "9 user: three",
+            "9 agent: third",
+            "idle 9",
+            "compaction: sum 2",
+        ];
+        end.extend(lines.iter().map(String::as_str));
+        check(Version::V19, two_turns, 8, second, &then(&end));
+        check(Version::V20, two_turns, 8, second, &then(&end));
+    }
+}
+
+#[test]
+fn two_compactions_in_the_same_words_are_two_boundaries() {
+    let second = |db: &mut HermesDb| {
+        db.compact_in_place("s", KEPT, Summary::Row("sum"));
+        db.turn("s", "three", "third");
+        db.compact_in_place("s", KEPT, Summary::Row("sum"));
+        db.append("s", &Message::user("four"));
+    };
+    let end = [
+        "compaction: sum",
+        "running 9",
+        "9 user: three",
+        "9 agent: third",
+        "idle 9", //
+        "compaction: sum",
+        "running 15",
+        "15 user: four",
+    ];
+    check(Version::V19, two_turns, 8, second, &then(&end));
+}
+
+#[test]
 fn five_compactions_in_a_session_are_five_boundaries() {
     let mut expected: Vec<String> = TWO_TURNS.iter().map(|line| (*line).to_owned()).collect();
     // Each leaves head, summary and tail: four rows, and two more for the turn behind it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{Ghost, Rewrites, Verdict};
+use super::rewrite::{Ghost, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
@@ -78,13 +78,32 @@ impl Open {
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
-            Verdict::Summary => Standing::Summary(Box::new(self.compaction(rewrites, row)?)),
+            Verdict::Summary | Verdict::Recurring => {
+                Standing::Summary(Box::new(self.compaction(rewrites, row)?))
+            }
         };
         Ok(())
     }
 
     fn verdict(&self, rewrites: &mut Rewrites, row: &Row, next: Option<f64>) -> Result<Verdict, SourceError> {
-        rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first, row.id))
+        let verdict =
+            rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first, row.id))?;
+        if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
+            return Ok(Verdict::Repeated);
+        }
+        Ok(verdict)
+    }
+
+    /// Whether a summary follows behind `row` in the rewrite that is being passed.
+    fn holds_another_summary(&self, rewrites: &Rewrites, row: &Row) -> Result<bool, SourceError> {
+        let mut rest = rewrites.clone();
+        let mut found = false;
+        self.walk(&row.session, MessageId::new(row.id.get().saturating_add(1)), |at, _live| {
+            let belongs = rest.belongs(&at);
+            found = belongs && is_summary(&at);
+            belongs && !found
+        })?;
+        Ok(found)
     }
 
     /// Where the judging of a session's rows stands behind the row `last`, as if all of them had been judged:

@@ -1,7 +1,10 @@
 //! What continues a session, what it continues, and which rows a rewrite may bring back.
 
+use std::collections::BTreeSet;
+
 use super::connection::{Open, SourceError};
 use super::rewrite::{Ghost, Rewrites, Verdict};
+use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
 use crate::event::{Compaction, Role, Row, Standing, Usage};
@@ -9,6 +12,18 @@ use crate::ids::{HermesSessionId, MessageId};
 
 /// Longest chain of compactions that is walked; Hermes itself stops at 100.
 const LONGEST_CHAIN: usize = 100;
+
+/// How far back the judging of rows is made up for: further than a rewrite's rows reach.
+const PAST: Limits = Limits { rows: 256, bytes: 4 << 20 };
+
+/// What is known of a session's rows up to a cursor.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// Judges the rows behind the cursor.
+    pub rewrites: Rewrites,
+    /// Rows that repeat others.
+    pub repeated: BTreeSet<MessageId>,
+}
 
 impl Open {
     /// The session that goes on where a fork compaction ended this one; `None` where it was not, or the
@@ -59,9 +74,7 @@ impl Open {
         row: &mut Row,
         next: Option<f64>,
     ) -> Result<(), SourceError> {
-        let at = row.id;
-        let session = row.session.clone();
-        let verdict = rewrites.judge(row, next, |from| self.ghosts(&session, from, at))?;
+        let verdict = self.verdict(rewrites, row, next)?;
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -70,7 +83,31 @@ impl Open {
         Ok(())
     }
 
-    /// The mirrored rows from `from` on and before `at` that a rewrite beginning at `at` may re-insert.
+    fn verdict(&self, rewrites: &mut Rewrites, row: &Row, next: Option<f64>) -> Result<Verdict, SourceError> {
+        rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first, row.id))
+    }
+
+    /// Where the judging of a session's rows stands behind the row `last`, as if all of them had been judged:
+    /// a mirror may have been stopped amid the rows of a rewrite.
+    pub fn past(&self, session: &HermesSessionId, last: MessageId) -> Result<Past, SourceError> {
+        let rows = self.rows_up_to(session, last, PAST)?;
+        let mut past = Past::default();
+        let mut rows = rows.iter().peekable();
+        while let Some(row) = rows.next() {
+            let next = match rows.peek() {
+                Some(next) => Some(next.timestamp),
+                None => self.next_timestamp(session, row.id)?,
+            };
+            if row.standing != Standing::TakenBack
+                && self.verdict(&mut past.rewrites, row, next)? == Verdict::Repeated
+            {
+                past.repeated.insert(row.id);
+            }
+        }
+        Ok(past)
+    }
+
+    /// The mirrored rows from `from` on and before `at` that a rewrite beginning at `first` may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
     /// copies of rows that were archived by the same transaction, or of live ones with their own times.
@@ -78,10 +115,11 @@ impl Open {
         &self,
         session: &HermesSessionId,
         from: MessageId,
+        first: MessageId,
         at: MessageId,
     ) -> Result<Vec<Ghost>, SourceError> {
         let mut ghosts = Vec::new();
-        let begins_session = self.first_row(session)? == Some(at);
+        let begins_session = self.first_row(session)? == Some(first);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
             self.history(&parent.id, at, |row, live| {

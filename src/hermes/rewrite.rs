@@ -23,6 +23,8 @@ const ROUNDING: f64 = 0.5e-6;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ghost {
     key: u64,
+    /// The summary that the row holds, if any.
+    summary: Option<u64>,
     timestamp: f64,
     /// Still live in the session that is followed, so only an equal timestamp makes a row its copy.
     live: bool,
@@ -32,7 +34,8 @@ impl Ghost {
     /// A mirrored row as a ghost. `live`: it still stands in the transcript that is followed.
     #[must_use]
     pub fn of(row: &Row, live: bool) -> Self {
-        Self { key: key(row), timestamp: row.timestamp, live }
+        let (key, summary) = key(row);
+        Self { key, summary, timestamp: row.timestamp, live }
     }
 }
 
@@ -72,21 +75,16 @@ struct Rewrite {
 }
 
 impl Rewrites {
-    /// Starts behind `last`, the newest row already mirrored, where there is one.
-    #[must_use]
-    pub fn after(last: Option<&Row>) -> Self {
-        Self { last: last.map(Stamp::of), ..Self::default() }
-    }
-
     /// Judges the next row of the session.
     ///
-    /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once,
-    /// when a rewrite may begin here, for the mirrored rows from an id on: older ones were no longer live.
+    /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once, when a
+    /// rewrite may begin here: for the mirrored rows from an id on (older ones were no longer live), given the
+    /// first row of the rewrite.
     pub fn judge<E>(
         &mut self,
         row: &Row,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
         let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
@@ -114,7 +112,7 @@ impl Rewrites {
         row: &Row,
         is_summary: bool,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId) -> Result<Vec<Ghost>, E>,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
     ) -> Result<Verdict, E> {
         // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
         let head = self.open.take().map(|open| open.first);
@@ -126,8 +124,9 @@ impl Rewrites {
         if !(is_summary || chained || self.runs_back(row)) {
             return Ok(Verdict::New);
         }
-        let ghosts = ghosts(self.generation)?;
-        let mut rewrite = Rewrite { first: first.unwrap_or(row.id), ghosts, next: 0, chain: None };
+        let first = first.unwrap_or(row.id);
+        let ghosts = ghosts(self.generation, first)?;
+        let mut rewrite = Rewrite { first, ghosts, next: 0, chain: None };
         let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
         if verdict.is_some() {
             self.open = Some(rewrite);
@@ -159,17 +158,19 @@ impl Rewrite {
     }
 
     fn excuse(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
-        let key = key(row);
+        let (key, summary) = key(row);
         let found = self.ghosts.iter().enumerate().skip(self.next).find(|(_, ghost)| {
             ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (chained && !ghost.live))
         });
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
+            let same_summary = ghost.summary == summary;
             self.next = at + 1;
             self.step(row, !kept_its_time);
-            // A summary merged into a kept row repeats that row, and is a summary of its own.
-            let verdict = if is_summary && !kept_its_time { Verdict::Summary } else { Verdict::Repeated };
-            return Some(verdict);
+            // A summary merged into a kept row repeats that row, and is a summary of its own. A row that kept its
+            // time and held the same summary before is no more than a row that was kept again.
+            let is_new = is_summary && !(kept_its_time && same_summary);
+            return Some(if is_new { Verdict::Summary } else { Verdict::Repeated });
         }
         if is_summary || chained {
             self.step(row, true);
@@ -205,11 +206,12 @@ pub fn is_summary(row: &Row) -> bool {
         && text.is_some_and(|content| summary::is_summary(&content.into_text()))
 }
 
-/// What two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
+/// What two rows have in common if one is a copy of the other: role, text and the tool calls' ids. Beside it, the
+/// summary that the row holds.
 ///
 /// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept
 /// row's text, which the key leaves out.
-fn key(row: &Row) -> u64 {
+fn key(row: &Row) -> (u64, Option<u64>) {
     let stored = row.content.as_deref().unwrap_or_default();
     let (text, images) = if row.role == Role::User {
         let content = content::decode_user(stored);
@@ -217,7 +219,13 @@ fn key(row: &Row) -> u64 {
     } else {
         (content::decode(stored).into_text(), 0)
     };
-    let text = summary::parse(&text).and_then(|summary| summary.prior).unwrap_or(text);
+    let parsed = summary::parse(&text);
+    let summary = parsed.as_ref().map(|parsed| {
+        let mut hash = DefaultHasher::new();
+        parsed.summary.hash(&mut hash);
+        hash.finish()
+    });
+    let text = parsed.and_then(|parsed| parsed.prior).unwrap_or(text);
     let mut hash = DefaultHasher::new();
     row.role.hash(&mut hash);
     text.trim().hash(&mut hash);
@@ -227,5 +235,5 @@ fn key(row: &Row) -> u64 {
         call.call_id.hash(&mut hash);
         call.name.hash(&mut hash);
     }
-    hash.finish()
+    (hash.finish(), summary)
 }

@@ -194,8 +194,8 @@ impl Open {
             .map_err(|e| self.error(e))
     }
 
-    /// The row before `before` in its session: what a rewrite's first row is compared with after a restart.
-    pub fn row_before(
+    /// The row of `session` at or before `before`.
+    pub(super) fn row_before(
         &self,
         session: &HermesSessionId,
         before: MessageId,
@@ -207,6 +207,34 @@ impl Open {
             ))?;
             let mut rows = statement.query((before.get(), session.as_str()))?;
             rows.next()?.map(|sql| decode(sql, std::slice::from_ref(session))).transpose()
+        };
+        run().map_err(|e| self.error(e))
+    }
+
+    /// The rows of `session` up to `last`, the nearest ones within `limits`, ascending.
+    pub(super) fn rows_up_to(
+        &self,
+        session: &HermesSessionId,
+        last: MessageId,
+        limits: Limits,
+    ) -> Result<Vec<Row>, SourceError> {
+        let run = || -> rusqlite::Result<Vec<Row>> {
+            let select = self.schema().select("messages", COLUMNS);
+            let mut statement = self.conn().prepare_cached(&format!(
+                "SELECT {select} FROM messages WHERE id <= ?1 AND +session_id = ?2 ORDER BY id DESC LIMIT ?3"
+            ))?;
+            let mut found = statement.query((last.get(), session.as_str(), limits.rows))?;
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            while let Some(sql) = found.next()? {
+                let row = decode(sql, std::slice::from_ref(session))?;
+                bytes += size(&row);
+                rows.push(row);
+                if bytes >= limits.bytes {
+                    break;
+                }
+            }
+            rows.reverse();
+            Ok(rows)
         };
         run().map_err(|e| self.error(e))
     }

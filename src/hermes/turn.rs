@@ -1,5 +1,7 @@
 //! The turn that a cursor stands in, recovered from the rows before it.
 
+use std::collections::BTreeSet;
+
 use super::connection::{Open, SourceError};
 use super::rewrite::is_summary;
 use super::tool_calls;
@@ -18,9 +20,14 @@ pub fn closes(row: &Row) -> bool {
 
 impl Open {
     /// Completes what is known of the turn at the cursor: its opener where nobody recorded it, and whether
-    /// only its idle edge is owed.
-    pub fn recover_turn(&self, session: &HermesSessionId, resume: &mut Resume) -> Result<(), SourceError> {
-        let standing = self.turn_at(session, resume.last)?;
+    /// only its idle edge is owed. `repeated`: rows that a rewrite re-inserted, which do nothing to a turn.
+    pub fn recover_turn(
+        &self,
+        session: &HermesSessionId,
+        repeated: &BTreeSet<MessageId>,
+        resume: &mut Resume,
+    ) -> Result<(), SourceError> {
+        let standing = self.turn_at(session, repeated, resume.last)?;
         let counted = self.closed_turns(session, resume.last)?;
         let owed = resume.closed_turns.is_some_and(|delivered| delivered < counted);
         resume.turn = match (resume.turn.take(), standing) {
@@ -33,13 +40,18 @@ impl Open {
     }
 
     /// The turn of the row at `last`, from the rows up to its opener.
-    fn turn_at(&self, session: &HermesSessionId, last: MessageId) -> Result<Option<OpenTurn>, SourceError> {
+    fn turn_at(
+        &self,
+        session: &HermesSessionId,
+        repeated: &BTreeSet<MessageId>,
+        last: MessageId,
+    ) -> Result<Option<OpenTurn>, SourceError> {
         let mut at = last;
         let mut closed = false;
         let mut earliest = None;
         while let Some(row) = self.row_before(session, at)? {
             at = MessageId::new(row.id.get() - 1);
-            if row.standing == Standing::TakenBack || is_summary(&row) {
+            if row.standing == Standing::TakenBack || repeated.contains(&row.id) || is_summary(&row) {
                 continue;
             }
             match row.role {

@@ -122,10 +122,11 @@ impl Feed {
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
         let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
-        let mut behind = None;
+        let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
-            behind = open.row_before(&binding.session, last)?;
-            open.recover_turn(&binding.session, &mut binding.resume)?;
+            let past = open.past(&binding.session, last)?;
+            open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+            rewrites = past.rewrites;
         }
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
@@ -133,7 +134,7 @@ impl Feed {
         self.following = Some(Following {
             session: binding.session.clone(),
             read_to: last.max(before_first),
-            rewrites: Rewrites::after(behind.as_ref()),
+            rewrites,
             turn_closed: false,
             caught_up: false,
         });

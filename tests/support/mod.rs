@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken test server is to fail the test")]
 
 pub mod fault;
+pub mod hermes_db;
+pub mod hermes_message;
 pub mod http;
+pub mod mirror;
 pub mod sessions;
+pub mod shown;
 pub mod sink;

@@ -112,13 +112,13 @@ impl Reader {
     pub fn run(&mut self) {
         while self.goes_on() {
             let kinds = self.wakes.wait(LONGEST_WAIT);
-            self.obey();
+            self.hear(kinds);
             if self.stopped {
                 break;
             }
             if kinds.announces_commit() {
                 self.chase();
-            } else if self.is_due(kinds) {
+            } else if self.is_due() {
                 self.look_unannounced(kinds);
             }
             self.release_when_quiet();
@@ -154,6 +154,14 @@ impl Reader {
         self.feeds.iter().all(|feed| !feed.is_bound() || feed.is_caught_up() || !feed.is_alive())
     }
 
+    /// Whatever a wake comes with, a lane's word that it has room is never lost: what waits for it makes no event.
+    fn hear(&mut self, kinds: Kinds) {
+        if kinds.has(Wake::Room) {
+            self.look_again();
+        }
+        self.obey();
+    }
+
     fn obey(&mut self) {
         while let Ok(order) = self.control.try_recv() {
             match order {
@@ -184,10 +192,7 @@ impl Reader {
     }
 
     /// Whether a wake without an event is worth a look. While the database is let go, `stat` decides.
-    fn is_due(&mut self, kinds: Kinds) -> bool {
-        if kinds.has(Wake::Room) {
-            self.look_again();
-        }
+    fn is_due(&mut self) -> bool {
         if self.source.is_open() || self.fault.is_some() || self.looked.elapsed() >= REAL_LOOK {
             return true;
         }
@@ -217,10 +222,11 @@ impl Reader {
             tracing::info!(database = %self.source.path().display(), "file-system events arrive again");
         }
         let mut event = Instant::now();
-        let mut quiet = false;
+        let (mut quiet, mut room) = (false, false);
         loop {
             // Seen, and nothing was written since the look before: what the events announced is read.
-            if self.attempt() && quiet {
+            // A look for the sake of a lane's room says nothing of the commit.
+            if self.attempt() && quiet && !room {
                 return;
             }
             let waited = event.elapsed();
@@ -230,11 +236,11 @@ impl Reader {
             let look = Duration::from_micros(self.detect.look_us);
             std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
             let kinds = self.wakes.take();
-            quiet = !kinds.announces_commit();
+            (quiet, room) = (!kinds.announces_commit(), kinds.has(Wake::Room));
             if !quiet {
                 event = Instant::now();
             }
-            self.obey();
+            self.hear(kinds);
         }
     }
 

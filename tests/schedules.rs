@@ -115,6 +115,7 @@ fn play(seed: u64, figures: &Figures) {
         match random.below(10) {
             0..=5 => kill(running, &world, &mut random, figures),
             6 => {
+                running.wait_for_log("mirroring");
                 running.terminate();
                 running.wait();
             }
@@ -127,10 +128,11 @@ fn play(seed: u64, figures: &Figures) {
             forget(&world, &mut random);
         }
     }
-    world.sink.heal();
     let mirror = mirror.unwrap_or_else(|| world.attach());
     let whole = |state: &State| is_whole(state, &world, &transcript);
     let _ = world.sink.wait_until(whole, PATIENCE);
+    // Once it says so, it also hears a signal.
+    mirror.wait_for_log("mirroring");
     let log = mirror.stop();
     check(seed, &world, &transcript, &log);
     figures.schedules.fetch_add(1, Ordering::Relaxed);
@@ -158,8 +160,8 @@ fn misbehave(world: &World, random_: &mut Random) {
 
 /// SIGKILL after some more requests, or some time, whichever comes first.
 fn kill(mirror: Mirror, world: &World, random: &mut Random, figures: &Figures) {
-    let requests = world.sink.requests().len() + usize::try_from(random.below(15)).unwrap();
-    let moment = Duration::from_micros(random.below(80_000));
+    let requests = world.sink.requests().len() + usize::try_from(random.below(40)).unwrap();
+    let moment = Duration::from_micros(random.below(150_000));
     let _ = world.sink.wait_until(|state| state.requests.len() >= requests, moment);
     mirror.kill();
     figures.kills.fetch_add(1, Ordering::Relaxed);

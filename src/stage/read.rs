@@ -112,13 +112,13 @@ impl Reader {
     pub fn run(&mut self) {
         while self.goes_on() {
             let kinds = self.wakes.wait(LONGEST_WAIT);
-            self.hear(kinds);
+            self.obey();
             if self.stopped {
                 break;
             }
             if kinds.announces_commit() {
                 self.chase();
-            } else if self.is_due() {
+            } else if self.is_due(kinds) {
                 self.look_unannounced(kinds);
             }
             self.release_when_quiet();
@@ -154,14 +154,6 @@ impl Reader {
         self.feeds.iter().all(|feed| !feed.is_bound() || feed.is_caught_up() || !feed.is_alive())
     }
 
-    /// Whatever a wake comes with, a lane's word that it has room is never lost: what waits for it makes no event.
-    fn hear(&mut self, kinds: Kinds) {
-        if kinds.has(Wake::Room) {
-            self.look_again();
-        }
-        self.obey();
-    }
-
     fn obey(&mut self) {
         while let Ok(order) = self.control.try_recv() {
             match order {
@@ -192,7 +184,10 @@ impl Reader {
     }
 
     /// Whether a wake without an event is worth a look. While the database is let go, `stat` decides.
-    fn is_due(&mut self) -> bool {
+    fn is_due(&mut self, kinds: Kinds) -> bool {
+        if kinds.has(Wake::Room) {
+            self.look_again();
+        }
         if self.source.is_open() || self.fault.is_some() || self.looked.elapsed() >= REAL_LOOK {
             return true;
         }
@@ -222,11 +217,10 @@ impl Reader {
             tracing::info!(database = %self.source.path().display(), "file-system events arrive again");
         }
         let mut event = Instant::now();
-        let (mut quiet, mut room) = (false, false);
+        let mut quiet = false;
         loop {
             // Seen, and nothing was written since the look before: what the events announced is read.
-            // A look for the sake of a lane's room says nothing of the commit.
-            if self.attempt() && quiet && !room {
+            if self.attempt() && quiet {
                 return;
             }
             let waited = event.elapsed();
@@ -236,11 +230,11 @@ impl Reader {
             let look = Duration::from_micros(self.detect.look_us);
             std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
             let kinds = self.wakes.take();
-            (quiet, room) = (!kinds.announces_commit(), kinds.has(Wake::Room));
+            quiet = !kinds.announces_commit();
             if !quiet {
                 event = Instant::now();
             }
-            self.hear(kinds);
+            self.obey();
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Transcript {
     calls: u32,
     forks: u32,
     compactions: u32,
+    /// Where in the live rows the last compaction's summary stands.
+    summary_at: Option<usize>,
     items: Vec<String>,
     closed: Vec<i64>,
 }
@@ -30,6 +32,7 @@ impl Transcript {
             calls: 0,
             forks: 0,
             compactions: 0,
+            summary_at: None,
             items: Vec::new(),
             closed: Vec::new(),
         }
@@ -121,10 +124,15 @@ impl Transcript {
     /// A compaction, in place or by fork, where there is enough to compact.
     fn compact(&mut self, random: &mut Random, fork: bool) {
         let size = |random: &mut Random, most| usize::try_from(random.below(most)).unwrap();
-        let kept = Kept { head: size(random, 3), tail: 1 + size(random, 4) };
-        if self.db.live(&self.session).len() <= kept.head + kept.tail {
+        // An earlier summary is never among what is kept: the new one takes its place.
+        let head = size(random, 3).min(self.summary_at.unwrap_or(usize::MAX));
+        let tail = 1 + size(random, 4);
+        let live = self.db.live(&self.session).len();
+        if live <= self.summary_at.unwrap_or(head) + tail {
             return self.ask(random);
         }
+        let kept = Kept { head, tail };
+        self.summary_at = Some(head);
         self.compactions += 1;
         let text = format!("summary {}", self.compactions);
         if fork {

@@ -6,6 +6,7 @@
 pub mod deliver;
 pub mod detect;
 pub mod feed;
+pub mod pump;
 pub mod read;
 pub mod seek;
 pub mod transform;

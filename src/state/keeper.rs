@@ -106,6 +106,16 @@ impl Keeper {
         Ok(self.unwritten.iter().any(|record| record.item.is_some()) || self.account.has_items()?)
     }
 
+    /// Whether the conversation may hold more of ours than is on record, and was not searched for it in vain.
+    pub fn may_search(&self) -> Result<bool, StateError> {
+        Ok(!self.has_items()? && !self.account.is_searched()?)
+    }
+
+    /// The conversation was searched, and what it holds is not of this source.
+    pub fn searched(&mut self) -> Result<(), StateError> {
+        self.account.set_searched()
+    }
+
     /// Whether an item of the turn was refused for good.
     pub fn has_dead_letter(&self, turn: &ResponseId) -> Result<bool, StateError> {
         let waiting = self

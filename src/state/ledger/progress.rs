@@ -116,7 +116,7 @@ impl Account {
                     last: MessageId::new(row.get(1)?),
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
-                    closed_turns: Some(row.get::<_, i64>(6)?.unsigned_abs()),
+                    closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
                 },
             }))
         };
@@ -141,7 +141,7 @@ impl Account {
             partial.map(|(_, items)| items),
             turn.as_ref().map(|turn| turn.id.as_str()),
             turn.as_ref().is_some_and(|turn| turn.closed),
-            i64::try_from(closed_turns.unwrap_or(0)).unwrap_or(i64::MAX),
+            closed_turns.map(|turns| i64::try_from(turns).unwrap_or(i64::MAX)),
         ];
         self.execute(
             "UPDATE mirror SET session = ?2, last_row = ?3, partial_row = ?4, partial_items = ?5, turn = ?6, \
@@ -236,6 +236,19 @@ impl Account {
         conn.prepare_cached("SELECT 1 FROM item WHERE mirror = ?1 AND item IS NOT NULL LIMIT 1")
             .and_then(|mut s| s.exists([self.id]))
             .map_err(|e| self.ledger.error(e))
+    }
+
+    /// Whether the conversation was searched, in vain, for what an earlier ledger had recorded.
+    pub fn is_searched(&self) -> Result<bool, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached("SELECT searched FROM mirror WHERE id = ?1")
+            .and_then(|mut s| s.query_row([self.id], |row| row.get(0)))
+            .map_err(|e| self.ledger.error(e))
+    }
+
+    /// The conversation was searched in vain.
+    pub fn set_searched(&self) -> Result<(), StateError> {
+        self.execute("UPDATE mirror SET searched = 1 WHERE id = ?1", [self.id])
     }
 
     /// What became of a turn's closing edge, as far as it is on record.

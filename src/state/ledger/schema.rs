@@ -18,7 +18,8 @@ const STEPS: &[&str] = &["
         partial_items INTEGER,
         turn         TEXT,
         turn_closed  INTEGER NOT NULL DEFAULT 0,
-        closed_turns INTEGER NOT NULL DEFAULT 0,
+        closed_turns INTEGER,
+        searched     INTEGER NOT NULL DEFAULT 0,
         UNIQUE (server, conversation, source)
     );
     -- An item that the server acknowledged, or that was found there by read-back.

@@ -283,7 +283,8 @@ impl Feed {
     /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
     pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
         let Some(following) = &mut self.following else { return Ok(false) };
-        if !self.lane.has_room() {
+        // A lane that was full while the parent was read may have room by now; the parent is read first all the same.
+        if !following.caught_up || !self.lane.has_room() {
             return Ok(false);
         }
         let Some(child) = open.continuation(&following.session)? else { return Ok(false) };

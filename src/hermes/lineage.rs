@@ -86,8 +86,7 @@ impl Open {
     }
 
     fn verdict(&self, rewrites: &mut Rewrites, row: &Row, next: Option<f64>) -> Result<Verdict, SourceError> {
-        let verdict =
-            rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first, row.id))?;
+        let verdict = rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first))?;
         if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
             return Ok(Verdict::Repeated);
         }
@@ -126,7 +125,7 @@ impl Open {
         Ok(past)
     }
 
-    /// The mirrored rows from `from` on and before `at` that a rewrite beginning at `first` may re-insert.
+    /// The mirrored rows from `from` on that a rewrite beginning at `first` may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
     /// copies of rows that were archived by the same transaction, or of live ones with their own times.
@@ -135,19 +134,18 @@ impl Open {
         session: &HermesSessionId,
         from: MessageId,
         first: MessageId,
-        at: MessageId,
     ) -> Result<Vec<Ghost>, SourceError> {
         let mut ghosts = Vec::new();
         let begins_session = self.first_row(session)? == Some(first);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
-            self.history(&parent.id, at, |row, live| {
+            self.history(&parent.id, first, |row, live| {
                 if live {
                     ghosts.push(Ghost::of(&row, false));
                 }
             })?;
         } else {
-            self.history(session, at, |row, live| {
+            self.history(session, first, |row, live| {
                 if row.id >= from && row.standing != Standing::TakenBack {
                     ghosts.push(Ghost::of(&row, live));
                 }

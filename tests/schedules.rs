@@ -114,7 +114,7 @@ fn play(seed: u64, figures: &Figures) {
             transcript.go_on(&mut random);
         }
         if random.happens(10) {
-            world.sink.restart();
+            world.sink.hang_up();
         }
         let Some(running) = mirror.take() else { continue };
         match random.below(10) {

@@ -11,7 +11,7 @@ use crate::config;
 use crate::event::{Delivery, Item, Outcome, Post};
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
-use crate::omnigent::{Client, Fault, body};
+use crate::omnigent::{Client, Fault, FaultKind, body};
 use crate::retry::{Backoff, Verdict, verdict};
 use crate::state::StateError;
 use crate::state::keeper::Keeper;
@@ -159,7 +159,8 @@ impl Deliver {
     async fn bear(&mut self, fault: &Fault) {
         let reason = match verdict(fault) {
             Verdict::RefreshToken => {
-                if matches!(self.client.refresh_token().await, Ok(true)) {
+                let renewed = matches!(self.client.refresh_token().await, Ok(true));
+                if renewed && self.trouble.is_first_renewal() {
                     return;
                 }
                 Reason::LoggedOut
@@ -179,11 +180,11 @@ impl Deliver {
         item: &Item,
         turn: &ResponseId,
     ) -> Result<Option<ItemId>, Fault> {
-        if let Some(found) = self.find(item, turn).await? {
+        if let Some(found) = self.find(item, turn).await.map_err(no_refusal)? {
             return Ok(Some(found));
         }
         let last_item = match item {
-            Item::Compaction(_) => self.client.last_item(&self.conversation).await?,
+            Item::Compaction(_) => self.client.last_item(&self.conversation).await.map_err(no_refusal)?,
             _ => None,
         };
         self.attempt(post, last_item.as_ref()).await
@@ -235,6 +236,11 @@ struct Settled {
     outcome: Outcome,
     /// Whether an earlier try may have been stored after all.
     doubtful: bool,
+}
+
+/// A refused read says nothing of the item that was to be sent after it.
+fn no_refusal(fault: Fault) -> Fault {
+    if verdict(&fault) == Verdict::DeadLetter { Fault { kind: FaultKind::BadAnswer, ..fault } } else { fault }
 }
 
 /// How a closing edge is written down.

@@ -17,7 +17,16 @@ pub const UNWRITTEN: usize = 8;
 pub struct Keeper {
     account: Account,
     bridge: Bridge,
-    unwritten: VecDeque<Record>,
+    unwritten: VecDeque<Entry>,
+}
+
+/// Something to be written down.
+#[derive(Debug)]
+enum Entry {
+    Bound(Binding),
+    Followed(HermesSessionId),
+    Rewound(MessageId),
+    Record(Box<Record>),
 }
 
 impl Keeper {
@@ -55,20 +64,17 @@ impl Keeper {
 
     /// A session was bound.
     pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
-        self.account.bind(binding)?;
-        self.bridge.bind(binding, now_ms)
+        self.write(Entry::Bound(binding.clone()), now_ms)
     }
 
     /// The session goes on in another one.
     pub fn follow(&mut self, child: &HermesSessionId, now_ms: i64) -> Result<(), StateError> {
-        self.account.follow(child)?;
-        self.bridge.follow(child, now_ms)
+        self.write(Entry::Followed(child.clone()), now_ms)
     }
 
     /// An older copy of the database was put in place: what lies behind `row` is no longer what was delivered.
     pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
-        self.account.rewind(row)?;
-        self.bridge.rewind(row, now_ms)
+        self.write(Entry::Rewound(row), now_ms)
     }
 
     /// The account, to be asked beside this.
@@ -77,20 +83,47 @@ impl Keeper {
         &self.account
     }
 
-    /// Writes down what was acknowledged. What can't be written is kept, and tried again with the next.
+    /// Writes down what was acknowledged.
     pub fn record(&mut self, record: Record, now_ms: i64) -> Result<(), StateError> {
-        self.unwritten.push_back(record);
+        self.write(Entry::Record(Box::new(record)), now_ms)
+    }
+
+    /// What can't be written is kept, and tried again with the next: a record without the binding before it would
+    /// have the next start look for a session anew, and begin with its first row.
+    fn write(&mut self, entry: Entry, now_ms: i64) -> Result<(), StateError> {
+        self.unwritten.push_back(entry);
         self.catch_up(now_ms)
     }
 
     /// Tries again to write what could not be written.
     pub fn catch_up(&mut self, now_ms: i64) -> Result<(), StateError> {
-        let mut newest = None;
-        while let Some(record) = self.unwritten.front() {
-            self.account.record(record)?;
-            newest = self.unwritten.pop_front().and_then(|record| record.mark).or(newest);
+        let mut bridged = Ok(());
+        while let Some(entry) = self.unwritten.front() {
+            match entry {
+                Entry::Bound(binding) => self.account.bind(binding)?,
+                Entry::Followed(child) => self.account.follow(child)?,
+                Entry::Rewound(row) => self.account.rewind(*row)?,
+                Entry::Record(record) => self.account.record(record)?,
+            }
+            bridged = match self.unwritten.pop_front() {
+                Some(Entry::Bound(binding)) => self.bridge.bind(&binding, now_ms),
+                Some(Entry::Followed(child)) => self.bridge.follow(&child, now_ms),
+                Some(Entry::Rewound(row)) => self.bridge.rewind(row, now_ms),
+                Some(Entry::Record(record)) => match record.mark {
+                    Some(mark) => self.bridge.advance(&mark, now_ms),
+                    None => bridged,
+                },
+                None => bridged,
+            };
         }
-        newest.map_or(Ok(()), |mark| self.bridge.advance(&mark, now_ms))
+        bridged
+    }
+
+    fn unwritten_records(&self) -> impl Iterator<Item = &Record> {
+        self.unwritten.iter().filter_map(|entry| match entry {
+            Entry::Record(record) => Some(record.as_ref()),
+            Entry::Bound(_) | Entry::Followed(_) | Entry::Rewound(_) => None,
+        })
     }
 
     /// Whether so much is unwritten that nothing more may be delivered.
@@ -107,15 +140,14 @@ impl Keeper {
     /// Whether the server's item is known to be ours and recorded.
     pub fn has_item(&self, id: &ItemId) -> Result<bool, StateError> {
         let waiting = self
-            .unwritten
-            .iter()
+            .unwritten_records()
             .any(|record| record.item.as_ref().is_some_and(|i| i.id.as_ref() == Some(id)));
         Ok(waiting || self.account.has_item(id)?)
     }
 
     /// Whether any item is recorded.
     pub fn has_items(&self) -> Result<bool, StateError> {
-        Ok(self.unwritten.iter().any(|record| record.item.is_some()) || self.account.has_items()?)
+        Ok(self.unwritten_records().any(|record| record.item.is_some()) || self.account.has_items()?)
     }
 
     /// Whether the conversation may hold more of ours than is on record, and was not searched for it in vain.
@@ -131,8 +163,7 @@ impl Keeper {
     /// Whether an item of the turn was refused for good.
     pub fn has_dead_letter(&self, turn: &ResponseId) -> Result<bool, StateError> {
         let waiting = self
-            .unwritten
-            .iter()
+            .unwritten_records()
             .any(|record| record.dead_letter.as_ref().is_some_and(|letter| letter.turn == *turn));
         Ok(waiting || self.account.has_dead_letter(turn)?)
     }
@@ -140,5 +171,42 @@ impl Keeper {
     /// Turns whose closing edge is still owed.
     pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
         self.account.owed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::{FILE, Key, Ledger};
+    use super::*;
+    use crate::event::{Mark, Resume};
+    use crate::ids::ConversationId;
+
+    #[test]
+    fn a_binding_that_could_not_be_written_is_written_with_what_follows_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ledger, _) = Ledger::open(dir.path()).unwrap();
+        let conversation = ConversationId::new("c");
+        let key = Key { server: "http://h", conversation: &conversation, source: dir.path() };
+        let bridge = Bridge::open(dir.path().join("bridge"), 1.0).unwrap();
+        let mut keeper = Keeper::new(Account::open(&ledger, key).unwrap(), bridge).unwrap();
+        let other = rusqlite::Connection::open_with_flags(
+            dir.path().join(FILE),
+            rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
+        )
+        .unwrap();
+        let full = "CREATE TRIGGER full BEFORE UPDATE ON mirror BEGIN SELECT RAISE(ABORT, 'full'); END";
+        other.execute_batch(full).unwrap();
+
+        let mut binding = Binding { session: HermesSessionId::new("s"), resume: Resume::default() };
+        keeper.bind(&binding, 1).unwrap_err();
+        let mark = Mark { row: MessageId::new(3), items: None, trace: None, turn: None, closed_turns: 0 };
+        let record = Record { mark: Some(mark), ..Record::default() };
+        keeper.record(record.clone(), 2).unwrap_err();
+        other.execute_batch("DROP TRIGGER full").unwrap();
+        keeper.record(record, 3).unwrap();
+
+        binding.resume.last = MessageId::new(3);
+        let kept = keeper.binding().unwrap().unwrap();
+        assert_eq!((kept.session, kept.resume.last), (binding.session, binding.resume.last));
     }
 }

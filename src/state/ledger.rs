@@ -108,6 +108,7 @@ fn open_sound(path: &Path) -> Result<Connection, Unsound> {
         schema::Refusal::Version(found) => {
             Unsound::Unusable(format!("a newer hermes-mirror wrote it (version {found})"))
         }
+        schema::Refusal::Foreign => Unsound::Unusable("it is another program's database".to_owned()),
     })?;
     conn.set_prepared_statement_cache_capacity(32);
     Ok(conn)

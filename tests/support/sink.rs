@@ -100,6 +100,7 @@ impl Shared {
 }
 
 enum Command {
+    HangUp,
     Stop,
     Start,
 }
@@ -201,6 +202,11 @@ impl Sink {
         holds(&guard)
     }
 
+    /// Drops every connection, as a server or a proxy that restarts does, and keeps the port.
+    pub fn hang_up(&self) {
+        self.command(Command::HangUp);
+    }
+
     /// Stops listening and drops every connection. The conversations are kept.
     pub fn stop(&self) {
         self.command(Command::Stop);
@@ -246,6 +252,10 @@ async fn serve(shared: Arc<Shared>, keep_alive: Duration, mut inbox: Inbox, read
             }
             Some(_) = connections.join_next() => {}
             command = inbox.recv() => match command {
+                Some((Command::HangUp, done)) => {
+                    connections.shutdown().await;
+                    let _ = done.send(Ok(()));
+                }
                 Some((Command::Stop, done)) => {
                     listener = None;
                     connections.shutdown().await;

@@ -62,17 +62,22 @@ impl Deliver {
         Ok(Some(found))
     }
 
-    /// The conversation's items, oldest first, behind the newest one on record. Where none is on record, those
-    /// of the turn.
+    /// The conversation's items, oldest first, behind the newest one on record. Where none is on record, the newest
+    /// one of the turn: the cursor of a bridge directory is at most one post behind, and what lies further back may
+    /// equal an item that is still to come.
     async fn unrecorded_tail(&mut self, turn: &ResponseId) -> Result<Vec<StoredItem>, Fault> {
         let anchored = self.with_keeper(|keeper| keeper.has_items()).unwrap_or(false);
-        self.tail(|deliver, item| {
+        let tail = self.tail(|deliver, item| {
             let recorded = deliver.with_keeper(|keeper| keeper.has_item(&item.id)).unwrap_or(false);
             let of_an_older_turn =
                 !anchored && opener(item).is_some() && item.response_id.as_ref() != Some(turn);
             recorded || of_an_older_turn
-        })
-        .await
+        });
+        let mut tail = tail.await?;
+        if !anchored {
+            tail.drain(..tail.len().saturating_sub(1));
+        }
+        Ok(tail)
     }
 
     /// Reads back from the newest item to the first that `ends` the tail, leaving out what no mirror posts;

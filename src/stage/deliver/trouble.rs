@@ -44,6 +44,7 @@ pub struct Trouble {
     backoff: Backoff,
     reason: Option<Reason>,
     since: Instant,
+    renewed: bool,
     state_fails: bool,
     clocks: Clocks,
 }
@@ -75,6 +76,7 @@ impl Trouble {
             backoff: Backoff::new(retry),
             reason: None,
             since: Instant::now(),
+            renewed: false,
             state_fails: false,
             clocks: Clocks::now(),
         }
@@ -84,6 +86,12 @@ impl Trouble {
     pub fn clock_jumped(&mut self) -> bool {
         let now = Clocks::now();
         std::mem::replace(&mut self.clocks, now).jumped_until(now)
+    }
+
+    /// Notes that another token was had. Whether it is the first since the server let us in: that one is tried at
+    /// once. A source that gives another one each time is no reason to knock without pause.
+    pub fn is_first_renewal(&mut self) -> bool {
+        !std::mem::replace(&mut self.renewed, true)
     }
 
     /// Notes a failed attempt and waits before the next.
@@ -131,6 +139,7 @@ impl Trouble {
             let failed_attempts = self.backoff.tries();
             tracing::info!(conversation = %self.conversation, failed_attempts, "delivering again");
         }
+        self.renewed = false;
         self.backoff.reset();
     }
 

@@ -71,6 +71,8 @@ pub enum Refusal {
     Sql(rusqlite::Error),
     /// It has a version this program does not know.
     Version(i64),
+    /// It is another program's database.
+    Foreign,
 }
 
 impl From<rusqlite::Error> for Refusal {
@@ -82,6 +84,11 @@ impl From<rusqlite::Error> for Refusal {
 /// Brings the ledger to today's form, all steps in one transaction.
 pub fn migrate(conn: &Connection) -> Result<(), Refusal> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let application: i32 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application != APPLICATION && (application, found, tables) != (0, 0, 0) {
+        return Err(Refusal::Foreign);
+    }
     let from =
         usize::try_from(found).ok().filter(|from| *from <= STEPS.len()).ok_or(Refusal::Version(found))?;
     if from == STEPS.len() {

@@ -97,10 +97,11 @@ impl Deliver {
                         record.item =
                             Some(DeliveredItem { row: *row, place: *place, kind, digest, turn, id });
                     }
-                    Settled { outcome: Outcome::Refused(reason), doubtful } => {
+                    Settled { outcome: Outcome::Refused(reason), doubtful, last_item } => {
                         let (row, place, kind) = (*row, *place, item.name());
                         tracing::error!(conversation = %self.conversation, %row, kind, "set aside as a dead letter: {reason}");
-                        let body = body::event(post, &self.agent, None).map(Vec::from).unwrap_or_default();
+                        let body = body::event(post, &self.agent, last_item.as_ref());
+                        let body = body.map(Vec::from).unwrap_or_default();
                         let (turn, at_ms) = (turn.clone(), now_ms());
                         record.dead_letter =
                             Some(NewDeadLetter { row, place, kind, turn, body, reason, doubtful, at_ms });
@@ -121,20 +122,20 @@ impl Deliver {
 
     /// Sends an item until the server has it or will never take it.
     async fn send_item(&mut self, post: &Post, item: &Item, turn: &ResponseId) -> Settled {
-        let mut doubtful = false;
+        let (mut doubtful, mut last_item) = (false, None);
         loop {
             self.wait_for_claim().await;
-            let fault = match self.look_and_send(post, item, turn).await {
+            let fault = match self.look_and_send(post, item, turn, &mut last_item).await {
                 Ok(id) => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Delivered(id), doubtful };
+                    return Settled { outcome: Outcome::Delivered(id), doubtful, last_item };
                 }
                 Err(fault) => fault,
             };
             match verdict(&fault) {
                 Verdict::DeadLetter => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful };
+                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful, last_item };
                 }
                 Verdict::ReadBack => {
                     doubtful = true;
@@ -163,20 +164,21 @@ impl Deliver {
         }
     }
 
-    /// Settles a doubt, then sends the item unless it is there already.
+    /// Settles a doubt, then sends the item unless it is there already. Notes the conversation's last item where
+    /// a compaction names it.
     async fn look_and_send(
         &mut self,
         post: &Post,
         item: &Item,
         turn: &ResponseId,
+        last_item: &mut Option<ItemId>,
     ) -> Result<Option<ItemId>, Fault> {
         if let Some(found) = self.find(item, turn).await? {
             return Ok(Some(found));
         }
-        let last_item = match item {
-            Item::Compaction(_) => self.client.last_item(&self.conversation).await?,
-            _ => None,
-        };
+        if matches!(item, Item::Compaction(_)) {
+            *last_item = self.client.last_item(&self.conversation).await?;
+        }
         self.attempt(post, last_item.as_ref()).await
     }
 
@@ -226,6 +228,8 @@ struct Settled {
     outcome: Outcome,
     /// Whether an earlier try may have been stored after all.
     doubtful: bool,
+    /// The item that a compaction reaches to.
+    last_item: Option<ItemId>,
 }
 
 /// How a closing edge is written down.

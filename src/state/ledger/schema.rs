@@ -6,7 +6,8 @@ use rusqlite::Connection;
 const APPLICATION: i32 = 0x684d_6972;
 
 /// Each step leads from the version of its place to the next.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE mirror (
         id           INTEGER PRIMARY KEY,
         server       TEXT NOT NULL,
@@ -53,7 +54,12 @@ const STEPS: &[&str] = &["
         at_ms     INTEGER NOT NULL,
         UNIQUE (mirror, row, place, kind)
     );
-"];
+",
+    "
+    -- An item that was a dead letter once: in the conversation it stands behind items of later rows.
+    ALTER TABLE item ADD COLUMN late INTEGER NOT NULL DEFAULT 0;
+",
+];
 
 /// Why a ledger can't be brought to today's form.
 #[derive(Debug)]
@@ -86,4 +92,34 @@ pub fn migrate(conn: &Connection) -> Result<(), Refusal> {
     let version = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
     transaction.pragma_update(None, "user_version", version)?;
     Ok(transaction.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_ledger_becomes_one_of_today_with_all_it_holds() {
+        let conn = Connection::open_in_memory().expect("memory");
+        conn.execute_batch(STEPS[0]).expect("the first form");
+        conn.execute_batch(
+            "INSERT INTO mirror (id, server, conversation, source) VALUES (1, 'h', 'c', 's');
+             INSERT INTO item VALUES (1, 2, 3, 'k', 4, 't', 'i');
+             PRAGMA user_version = 1;",
+        )
+        .expect("a record");
+        migrate(&conn).expect("migrated");
+        migrate(&conn).expect("and left alone");
+        let late = conn.query_row("SELECT late FROM item WHERE item = 'i'", [], |row| row.get(0));
+        assert_eq!(late, Ok(false));
+        let version = conn.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+        assert_eq!(version, Ok(2));
+    }
+
+    #[test]
+    fn a_newer_ledger_is_refused() {
+        let conn = Connection::open_in_memory().expect("memory");
+        conn.pragma_update(None, "user_version", 99).expect("set");
+        assert!(matches!(migrate(&conn), Err(Refusal::Version(99))));
+    }
 }

@@ -29,6 +29,8 @@ pub enum Reading {
     Bound(Binding),
     /// The session ended by a fork compaction and goes on under another id.
     Continued(HermesSessionId),
+    /// An older copy of the database was put in its place, and ids are given anew from behind this row.
+    Rewound(MessageId),
     /// One row of the session that is followed.
     Row(Row),
     /// What the session has used so far; follows the row that closed a turn.
@@ -111,6 +113,8 @@ pub struct Row {
     pub timestamp: f64,
     /// `token_count`
     pub token_count: Option<u64>,
+    /// What to know it again by; set once it is judged.
+    pub trace: Option<Trace>,
     /// What the row is to the conversation.
     pub standing: Standing,
 }
@@ -126,6 +130,15 @@ impl fmt::Debug for Row {
             .field("standing", &self.standing)
             .finish_non_exhaustive()
     }
+}
+
+/// What a row can be known again by, should it come back under another id.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trace {
+    /// A digest of its content, the same in every version and whatever shape Hermes gives the row.
+    pub key: u64,
+    /// Its timestamp, seconds since the epoch.
+    pub timestamp: f64,
 }
 
 /// What a row is to the conversation (design rule 8).
@@ -177,6 +190,8 @@ pub enum Step {
     Bound(Binding),
     /// As [`Reading::Continued`].
     Continued(HermesSessionId),
+    /// As [`Reading::Rewound`].
+    Rewound(MessageId),
     /// The items of one row, in the order they are to be shown; none for a row that shows nothing.
     Row(RowItems),
     /// As [`Reading::Usage`].
@@ -188,6 +203,8 @@ pub enum Step {
 pub struct RowItems {
     /// The row.
     pub row: MessageId,
+    /// What to know it again by.
+    pub trace: Option<Trace>,
     /// What the row does to the turn.
     pub effect: TurnEffect,
     /// Whether a Python forwarder would count the row as a completed turn
@@ -314,12 +331,14 @@ pub enum Post {
 }
 
 /// The cursor after a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     /// The row the delivery came from.
     pub row: MessageId,
     /// `Some(n)`: the row's first `n` items are delivered, more follow. `None`: the row is delivered whole.
     pub items: Option<u32>,
+    /// What to know the row again by, once it is delivered whole.
+    pub trace: Option<Trace>,
     /// The turn that is open, or owed an idle edge, after it.
     pub turn: Option<OpenTurn>,
     /// Turn-closing rows passed so far in this session.

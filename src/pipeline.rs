@@ -31,6 +31,8 @@ mod pilot;
 mod recovering;
 mod supervise;
 
+pub use lanes::Drain;
+
 use lanes::Lanes;
 use mirror::{Common, Mirror, Places};
 use pilot::Pilot;
@@ -67,8 +69,8 @@ pub enum PipelineError {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Every row that was read was delivered. If not, the rest is read again at the next start.
-    pub drained: bool,
+    /// What became of the rows that were read.
+    pub drain: Drain,
     /// Mirrors that had found their session by then.
     pub bound: usize,
     /// All mirrors.
@@ -126,18 +128,25 @@ impl Pipeline {
         let watching = spawn_detector(detector, stopped)?;
         let pilot = Pilot::new(self.mirrors, orders, self.waker);
 
-        let already_read = pilot.watch_over(&mut lanes, &mut read_done, shutdown).await;
+        tokio::pin!(shutdown);
+        let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
         // Step one: read no more. Dropping the reader lets go of the lanes' other ends.
         drop(stop);
-        if !already_read {
+        if !reader_ended {
             pilot.order(Control::Stop);
             let _ = read_done.await;
         }
-        // Step two: let the lanes deliver what they hold.
-        let deadline = (mode == Mode::Follow).then(|| Duration::from_millis(self.config.deliver.drain_ms));
-        let drained = lanes.drain(deadline).await;
+        // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
+        let patience = Duration::from_millis(self.config.deliver.drain_ms);
+        let deadline = async {
+            if reader_ended && mode == Mode::Once {
+                shutdown.await;
+            }
+            tokio::time::sleep(patience).await;
+        };
+        let drain = lanes.drain(deadline).await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
-        Ok(Ended { drained, bound: pilot.bound(), mirrors: pilot.mirrors() })
+        Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
     }
 }
 

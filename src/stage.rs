@@ -6,6 +6,8 @@
 pub mod deliver;
 pub mod detect;
 pub mod feed;
+pub mod memory;
+pub mod pump;
 pub mod read;
 pub mod seek;
 pub mod transform;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hermes_mirror::config::{self, Config};
-use hermes_mirror::pipeline::{Mode, Pipeline};
+use hermes_mirror::pipeline::{Drain, Mode, Pipeline};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Misuse;
@@ -40,14 +40,21 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tracing::debug!("started");
         let shutdown = async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             tracing::info!("stopping");
         };
         anyhow::Ok(pipeline.run(mode, shutdown).await?)
     })?;
-    if !ended.drained {
-        tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
+    match ended.drain {
+        Drain::Complete => {}
+        Drain::OutOfTime => {
+            tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
+        }
+        Drain::Incomplete => {
+            anyhow::bail!("not everything was delivered; the rest follows at the next start")
+        }
     }
     if once && ended.bound < ended.mirrors {
         tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);

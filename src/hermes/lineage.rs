@@ -1,13 +1,14 @@
 //! What continues a session, what it continues, and which rows a rewrite may bring back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{Ghost, Rewrites, Verdict};
+use super::rewrite::{self, Ghost, Rewrites, Verdict};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
-use crate::event::{Compaction, Role, Row, Standing, Usage};
+use crate::event::{Compaction, Role, Row, Standing, Trace, Usage};
 use crate::ids::{HermesSessionId, MessageId};
 
 /// Longest chain of compactions that is walked; Hermes itself stops at 100.
@@ -15,6 +16,9 @@ const LONGEST_CHAIN: usize = 100;
 
 /// How far back the judging of rows is made up for: further than a rewrite's rows reach.
 const PAST: Limits = Limits { rows: 256, bytes: 4 << 20 };
+
+/// Asks which rows of a range were mirrored, and what they can be known again by. Hermes may have deleted them.
+pub type Remembered<'a> = &'a dyn Fn(Range<MessageId>) -> Vec<(MessageId, Trace)>;
 
 /// What is known of a session's rows up to a cursor.
 #[derive(Debug, Default)]
@@ -73,8 +77,10 @@ impl Open {
         rewrites: &mut Rewrites,
         row: &mut Row,
         next: Option<f64>,
+        remembered: Remembered<'_>,
     ) -> Result<(), SourceError> {
-        let verdict = self.verdict(rewrites, row, next)?;
+        let verdict = self.verdict(rewrites, row, next, remembered)?;
+        row.trace = Some(rewrite::trace(row));
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -83,13 +89,24 @@ impl Open {
         Ok(())
     }
 
-    fn verdict(&self, rewrites: &mut Rewrites, row: &Row, next: Option<f64>) -> Result<Verdict, SourceError> {
-        rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from, first, row.id))
+    fn verdict(
+        &self,
+        rewrites: &mut Rewrites,
+        row: &Row,
+        next: Option<f64>,
+        remembered: Remembered<'_>,
+    ) -> Result<Verdict, SourceError> {
+        rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from..row.id, first, remembered))
     }
 
     /// Where the judging of a session's rows stands behind the row `last`, as if all of them had been judged:
     /// a mirror may have been stopped amid the rows of a rewrite.
-    pub fn past(&self, session: &HermesSessionId, last: MessageId) -> Result<Past, SourceError> {
+    pub fn past(
+        &self,
+        session: &HermesSessionId,
+        last: MessageId,
+        remembered: Remembered<'_>,
+    ) -> Result<Past, SourceError> {
         let rows = self.rows_up_to(session, last, PAST)?;
         let mut past = Past::default();
         let mut rows = rows.iter().peekable();
@@ -99,7 +116,7 @@ impl Open {
                 None => self.next_timestamp(session, row.id)?,
             };
             if row.standing != Standing::TakenBack
-                && self.verdict(&mut past.rewrites, row, next)? == Verdict::Repeated
+                && self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated
             {
                 past.repeated.insert(row.id);
             }
@@ -107,34 +124,40 @@ impl Open {
         Ok(past)
     }
 
-    /// The mirrored rows from `from` on and before `at` that a rewrite beginning at `first` may re-insert.
+    /// The mirrored rows of `range` that a rewrite beginning at `first` may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
-    /// copies of rows that were archived by the same transaction, or of live ones with their own times.
+    /// copies of rows that were archived or deleted by the same transaction, or of live ones with their own times.
     fn ghosts(
         &self,
         session: &HermesSessionId,
-        from: MessageId,
+        range: Range<MessageId>,
         first: MessageId,
-        at: MessageId,
+        remembered: Remembered<'_>,
     ) -> Result<Vec<Ghost>, SourceError> {
         let mut ghosts = Vec::new();
         let begins_session = self.first_row(session)? == Some(first);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
-            self.history(&parent.id, at, |row, live| {
+            self.history(&parent.id, range.end, |row, live| {
                 if live {
                     ghosts.push(Ghost::of(&row, false));
                 }
             })?;
-        } else {
-            self.history(session, at, |row, live| {
-                if row.id >= from && row.standing != Standing::TakenBack {
-                    ghosts.push(Ghost::of(&row, live));
-                }
-            })?;
+            return Ok(ghosts);
         }
-        Ok(ghosts)
+        let mut in_order = BTreeMap::new();
+        for (row, trace) in remembered(range.clone()) {
+            if !self.has_row(row)? {
+                in_order.insert(row, Ghost::deleted(trace));
+            }
+        }
+        self.history(session, range.end, |row, live| {
+            if row.id >= range.start && row.standing != Standing::TakenBack {
+                in_order.insert(row.id, Ghost::of(&row, live));
+            }
+        })?;
+        Ok(in_order.into_values().collect())
     }
 
     /// What the boundary of the compaction whose summary is `row` shows.

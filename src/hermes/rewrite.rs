@@ -7,11 +7,10 @@
 //! (seen in 0.19). Each original (a *ghost*) excuses one row, in order, and only inside that chain: the same
 //! words typed again later are a new message.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{content, summary, tool_calls};
-use crate::event::{Role, Row};
+use crate::event::{Role, Row, Trace};
 use crate::ids::MessageId;
 
 /// Rows of one rewrite without a timestamp of their own are this far apart, in s.
@@ -36,6 +35,12 @@ impl Ghost {
     pub fn of(row: &Row, live: bool) -> Self {
         let (key, summary) = key(row);
         Self { key, summary, timestamp: row.timestamp, live }
+    }
+
+    /// A mirrored row that is no longer in the database.
+    #[must_use]
+    pub fn deleted(trace: Trace) -> Self {
+        Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false }
     }
 }
 
@@ -206,11 +211,17 @@ pub fn is_summary(row: &Row) -> bool {
         && text.is_some_and(|content| summary::is_summary(&content.into_text()))
 }
 
-/// What two rows have in common if one is a copy of the other: role, text and the tool calls' ids. Beside it, the
-/// summary that the row holds.
+/// What a row can be known again by.
 ///
-/// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept
-/// row's text, which the key leaves out.
+/// Its key is what two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
+/// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept row's
+/// text, which the key leaves out.
+#[must_use]
+pub fn trace(row: &Row) -> Trace {
+    Trace { key: key(row).0, timestamp: row.timestamp }
+}
+
+/// The key, and beside it the summary that the row holds.
 fn key(row: &Row) -> (u64, Option<u64>) {
     let stored = row.content.as_deref().unwrap_or_default();
     let (text, images) = if row.role == Role::User {
@@ -220,20 +231,25 @@ fn key(row: &Row) -> (u64, Option<u64>) {
         (content::decode(stored).into_text(), 0)
     };
     let parsed = summary::parse(&text);
-    let summary = parsed.as_ref().map(|parsed| {
-        let mut hash = DefaultHasher::new();
-        parsed.summary.hash(&mut hash);
-        hash.finish()
-    });
+    let summary = parsed.as_ref().map(|parsed| xxh3_64(parsed.summary.as_bytes()));
     let text = parsed.and_then(|parsed| parsed.prior).unwrap_or(text);
-    let mut hash = DefaultHasher::new();
-    row.role.hash(&mut hash);
-    text.trim().hash(&mut hash);
-    images.hash(&mut hash);
-    row.tool_call_id.hash(&mut hash);
+    let mut hash = Xxh3::new();
+    let mut part = |text: &str| {
+        hash.update(&(text.len() as u64).to_le_bytes());
+        hash.update(text.as_bytes());
+    };
+    part(match row.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Other => "other",
+    });
+    part(text.trim());
+    part(&images.to_string());
+    part(row.tool_call_id.as_deref().unwrap_or_default());
     for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
-        call.call_id.hash(&mut hash);
-        call.name.hash(&mut hash);
+        part(&call.call_id);
+        part(&call.name);
     }
-    (hash.finish(), summary)
+    (hash.digest(), summary)
 }

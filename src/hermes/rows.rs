@@ -4,8 +4,8 @@
 //! 6.3 to 7.5 ms on 100,000 rows where the range costs 3.1 us; the `+` before `session_id` keeps the
 //! planner away from that index.
 
-use rusqlite::Row as SqlRow;
 use rusqlite::types::ValueRef;
+use rusqlite::{OptionalExtension, Row as SqlRow};
 
 use super::connection::{Open, SourceError};
 use crate::event::{Role, Row, Standing};
@@ -171,6 +171,20 @@ impl Open {
         Ok(MessageId::new(newest.unwrap_or(0)))
     }
 
+    /// Whether there is a row of this id.
+    pub(super) fn has_row(&self, id: MessageId) -> Result<bool, SourceError> {
+        Ok(self.timestamp(id)?.is_some())
+    }
+
+    /// When the row of this id was stamped, in s since the epoch; `None` where there is no such row.
+    pub fn timestamp(&self, id: MessageId) -> Result<Option<f64>, SourceError> {
+        let column = if self.schema().has("messages.timestamp") { "timestamp" } else { "0" };
+        self.conn()
+            .prepare_cached(&format!("SELECT {column} FROM messages WHERE id = ?1"))
+            .and_then(|mut s| s.query_row([id.get()], |row| Ok(number(row.get_ref(0)?))).optional())
+            .map_err(|e| self.error(e))
+    }
+
     /// When the row of `session` behind `after` was stamped, in s since the epoch.
     pub fn next_timestamp(
         &self,
@@ -285,6 +299,7 @@ fn decode(sql: &SqlRow<'_>, sessions: &[HermesSessionId]) -> rusqlite::Result<Ro
             ValueRef::Integer(n) => u64::try_from(n).ok(),
             _ => None,
         },
+        trace: None,
         standing,
     })
 }

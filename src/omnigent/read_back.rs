@@ -87,7 +87,9 @@ pub fn digest(item: &Item) -> u64 {
         Item::User { text, images, meta } => {
             part(text);
             part(if *meta { "meta" } else { "" });
-            images.iter().for_each(|image| part(image));
+            for image in images {
+                part(image);
+            }
         }
         Item::FunctionCall { call_id, name, arguments } => {
             part(call_id);

@@ -19,6 +19,7 @@ use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
+use crate::state::keeper::Keeper;
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
 pub struct Plan {
@@ -73,14 +74,13 @@ struct Running {
 
 impl Lane {
     /// A lane that has delivered nothing yet. `capacity` is its queue's; `may_post` says whether its claim
-    /// still holds; `recover` whether a conversation without a record is searched for what it holds.
+    /// still holds.
     #[must_use]
     pub fn new(
         plan: &Plan,
         starved: Arc<AtomicBool>,
         capacity: usize,
         may_post: Box<dyn Fn() -> bool + Send>,
-        recover: bool,
     ) -> Self {
         let deliver = Deliver::new(Parts {
             conversation: plan.conversation.clone(),
@@ -99,7 +99,7 @@ impl Lane {
             transform: Transform::new(&plan.config.transform),
             turns: Turns::new(),
             deliver,
-            recovering: if recover { Recovering::Allowed } else { Recovering::Done },
+            recovering: Recovering::Done,
             starved,
             capacity,
             running: None,
@@ -143,6 +143,7 @@ impl Lane {
                 self.deliver.note_session(|keeper| keeper.follow(child, now_ms()));
                 self.announce(child.clone());
             }
+            Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}
@@ -151,7 +152,10 @@ impl Lane {
                     self.deliver.resume_from(recovery);
                 }
                 Verdict::Delivered => return true,
-                Verdict::NotThisSession => return false,
+                Verdict::NotThisSession => {
+                    self.deliver.note_session(Keeper::searched);
+                    return false;
+                }
             },
         }
         for delivery in self.turns.apply(step) {
@@ -165,7 +169,7 @@ impl Lane {
     async fn bound(&mut self, binding: &Binding) {
         let fresh = binding.resume.last == MessageId::ZERO && binding.resume.partial.is_none();
         if fresh {
-            self.recovering.begin(&mut self.deliver).await;
+            self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);
         }
         self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         self.announce(binding.session.clone());

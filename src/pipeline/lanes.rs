@@ -1,5 +1,6 @@
 //! The lanes' tasks: started, started again, and drained.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -26,6 +27,17 @@ struct Started {
     supervision: Supervision,
 }
 
+/// What became of the rows that were read. What is not delivered is read again at the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// All of them were delivered.
+    Complete,
+    /// A lane ended early.
+    Incomplete,
+    /// The time for it was over.
+    OutOfTime,
+}
+
 /// A lane to start again.
 #[derive(Clone, Copy, Debug)]
 pub struct Restart {
@@ -40,18 +52,22 @@ pub struct Restart {
 impl Lanes {
     /// Starts the lane of the next mirror.
     pub fn start(&mut self, mirror: &Mirror) -> LaneSender {
-        let (task, sender) = self.spawn(mirror, true);
+        let (task, sender) = self.spawn(mirror, Duration::ZERO);
         self.started.push(Started { task, at: Instant::now(), supervision: Supervision::default() });
         sender
     }
 
-    fn spawn(&mut self, mirror: &Mirror, recover: bool) -> (Id, LaneSender) {
+    fn spawn(&mut self, mirror: &Mirror, after: Duration) -> (Id, LaneSender) {
         // Room for a row and what may follow it, beyond the rows that are to wait.
         let capacity = mirror.plan.config.deliver.queue_rows.saturating_add(1);
         let (readings, queue) = mpsc::channel(capacity);
         let starved = Arc::new(AtomicBool::new(false));
-        let lane = Lane::new(&mirror.plan, Arc::clone(&starved), capacity, mirror.claim_check(), recover);
-        let task = self.tasks.spawn(lane.run(queue)).id();
+        let lane = Lane::new(&mirror.plan, Arc::clone(&starved), capacity, mirror.claim_check());
+        let run = async move {
+            tokio::time::sleep(after).await;
+            lane.run(queue).await
+        };
+        let task = self.tasks.spawn(run).id();
         (task, LaneSender { readings, starved })
     }
 
@@ -75,24 +91,31 @@ impl Lanes {
         }
     }
 
-    /// Starts a lane again.
+    /// Starts a lane again, which waits its time before it takes anything.
     pub fn restart(&mut self, restart: Restart, mirror: &Mirror) -> LaneSender {
-        let (task, sender) = self.spawn(mirror, !restart.from_the_start);
+        let (task, sender) = self.spawn(mirror, restart.wait);
         if let Some(started) = self.started.get_mut(restart.feed) {
             (started.task, started.at) = (task, Instant::now());
         }
         sender
     }
 
-    /// Waits until every lane has delivered what it holds; no longer than `deadline`, where there is one.
-    pub async fn drain(mut self, deadline: Option<Duration>) -> bool {
-        let all = async { while self.tasks.join_next().await.is_some() {} };
-        match deadline {
-            Some(deadline) => tokio::time::timeout(deadline, all).await.is_ok(),
-            None => {
-                all.await;
-                true
+    /// Waits until every lane has delivered what it holds, no longer than until `deadline` is ready.
+    pub async fn drain(mut self, deadline: impl Future<Output = ()>) -> Drain {
+        let tasks = &mut self.tasks;
+        let all = async {
+            let mut all = Drain::Complete;
+            while let Some(ended) = tasks.join_next().await {
+                if !matches!(ended, Ok(End::Delivered)) {
+                    all = Drain::Incomplete;
+                }
             }
+            all
+        };
+        tokio::select! {
+            biased;
+            drain = all => drain,
+            () = deadline => Drain::OutOfTime,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::ids::{ConversationId, HermesSessionId};
 use crate::omnigent::Client;
 use crate::stage::deliver::now_ms;
 use crate::stage::feed::{Feed, LaneSender, Target};
+use crate::stage::memory::Delivered;
 use crate::stage::wake::Waker;
 use crate::state::bridge::Bridge;
 use crate::state::keeper::Keeper;
@@ -96,7 +97,18 @@ impl Mirror {
         let (dir, launch) = (self.bridge_dir.clone(), self.launch_epoch_s);
         let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
         let conversation = self.plan.conversation.clone();
-        Feed::new(conversation, self.target.clone(), self.binding(), lane, Box::new(taken))
+        let target = self.target.clone();
+        Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered())
+    }
+
+    /// What the ledger remembers. That it can't be read is noted where it is written.
+    fn delivered(&self) -> Delivered {
+        let account = self.keeper(|keeper| keeper.account().clone());
+        let same = account.clone();
+        Delivered {
+            range: Box::new(move |range| account.rows(range).unwrap_or_default()),
+            before: Box::new(move |row| same.row_before(row).unwrap_or_default()),
+        }
     }
 
     /// Where delivery had come to.

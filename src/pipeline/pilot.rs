@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::pin::Pin;
 
 use crossbeam_channel::Sender;
 use tokio::sync::oneshot;
@@ -52,9 +53,8 @@ impl Pilot {
         &self,
         lanes: &mut Lanes,
         read_done: &mut oneshot::Receiver<()>,
-        shutdown: impl Future<Output = ()>,
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> bool {
-        tokio::pin!(shutdown);
         let mut heartbeat = tokio::time::interval(claims::HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut lost = BTreeSet::new();
@@ -64,7 +64,6 @@ impl Pilot {
                 _ = &mut *read_done => return true,
                 _ = heartbeat.tick() => self.renew_claims(&mut lost),
                 restart = lanes.ended() => {
-                    tokio::time::sleep(restart.wait).await;
                     if let Some(mirror) = self.mirrors.get(restart.feed) {
                         let lane = lanes.restart(restart, mirror);
                         let resume = mirror.binding().filter(|_| !restart.from_the_start);

@@ -5,13 +5,11 @@
 //! says something else, the conversation's turns are another database's, and all rows are new.
 
 use crate::event::{Item, RowItems};
-use crate::stage::deliver::{Deliver, Recovery};
+use crate::stage::deliver::Recovery;
 
 /// The state of a search.
 #[derive(Debug)]
 pub enum Recovering {
-    /// Not asked yet; to be asked if a session is bound without a cursor.
-    Allowed,
     /// The conversation stands at a row that is still to come.
     Awaiting(Recovery),
     /// Nothing to search for.
@@ -32,13 +30,6 @@ pub enum Verdict {
 }
 
 impl Recovering {
-    /// Asks the conversation where it stands, until it answers.
-    pub async fn begin(&mut self, deliver: &mut Deliver) {
-        if matches!(self, Self::Allowed) {
-            *self = deliver.recover().await.map_or(Self::Done, Self::Awaiting);
-        }
-    }
-
     /// Judges the next row.
     pub fn judge(&mut self, row: &RowItems) -> Verdict {
         let Self::Awaiting(recovery) = self else { return Verdict::Deliver };

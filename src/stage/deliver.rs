@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::config;
 use crate::event::{Delivery, Item, Outcome, Post};
-use crate::ids::{ConversationId, ItemId, ResponseId};
+use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, body};
 use crate::retry::{Backoff, Verdict, verdict};
@@ -80,37 +80,46 @@ impl Deliver {
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
     pub async fn deliver(&mut self, delivery: Delivery) {
         let mut record = Record { mark: delivery.mark, ..Record::default() };
-        match &delivery.post {
-            None => {}
-            Some(post @ (Post::Running { .. } | Post::Usage(_))) => self.send_once(post).await,
-            Some(Post::Idle { turn, .. }) => record.edge = Some((turn.clone(), self.close(turn).await)),
-            Some(post @ Post::Item { item: Item::Reasoning { .. }, .. }) => {
-                // Live only, and never stored: repeated beside an item that is there already, it would flash.
-                if !self.doubt.expects_stored_items() {
-                    self.send_once(post).await;
+        if let Some(post) = &delivery.post {
+            match post {
+                Post::Running { .. } | Post::Usage(_) => self.send_once(post).await,
+                Post::Idle { turn, .. } => record.edge = Some((turn.clone(), self.close(turn).await)),
+                Post::Item { item: Item::Reasoning { .. }, .. } => {
+                    // Live only, never stored: beside an item that is there already it would flash.
+                    if !self.doubt.expects_stored_items() {
+                        self.send_once(post).await;
+                    }
                 }
-            }
-            Some(post @ Post::Item { item, turn, row, place }) => {
-                match self.send_item(post, item, turn).await {
-                    Settled { outcome: Outcome::Delivered(id), .. } => {
-                        let (kind, digest, turn) = (item.name(), digest(item), turn.clone());
-                        record.item =
-                            Some(DeliveredItem { row: *row, place: *place, kind, digest, turn, id });
-                    }
-                    Settled { outcome: Outcome::Refused(reason), doubtful, last_item } => {
-                        let (row, place, kind) = (*row, *place, item.name());
-                        tracing::error!(conversation = %self.conversation, %row, kind, "set aside as a dead letter: {reason}");
-                        let body = body::event(post, &self.agent, last_item.as_ref());
-                        let body = body.map(Vec::from).unwrap_or_default();
-                        let (turn, at_ms) = (turn.clone(), now_ms());
-                        record.dead_letter =
-                            Some(NewDeadLetter { row, place, kind, turn, body, reason, doubtful, at_ms });
-                    }
+                Post::Item { item, turn, row, place } => {
+                    let settled = self.send_item(post, item, turn).await;
+                    self.settle(&mut record, settled, post, (*row, *place));
                 }
             }
         }
         if record != Record::default() {
             self.write(record).await;
+        }
+    }
+
+    /// Adds what became of an item to its record.
+    fn settle(&self, record: &mut Record, settled: Settled, post: &Post, (row, place): (MessageId, u32)) {
+        let Post::Item { item, turn, .. } = post else { return };
+        let (kind, turn) = (item.name(), turn.clone());
+        match settled.outcome {
+            Outcome::Delivered(id) => {
+                let digest = digest(item);
+                record.item = Some(DeliveredItem { row, place, kind, digest, turn, id });
+            }
+            Outcome::Refused(reason) => {
+                let conversation = &self.conversation;
+                tracing::error!(%conversation, %row, kind, "set aside as a dead letter: {reason}");
+                let body = body::event(post, &self.agent, settled.last_item.as_ref());
+                let body = body.map(Vec::from).unwrap_or_default();
+                let doubtful = settled.doubtful;
+                let at_ms = now_ms();
+                record.dead_letter =
+                    Some(NewDeadLetter { row, place, kind, turn, body, reason, doubtful, at_ms });
+            }
         }
     }
 

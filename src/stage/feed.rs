@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+use super::memory::{Delivered, Memory};
 use super::seek;
 use crate::event::{Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
@@ -53,6 +54,7 @@ pub struct Feed {
     target: Target,
     lane: LaneSender,
     taken: TakenBySibling,
+    memory: Memory,
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
@@ -75,13 +77,17 @@ impl Feed {
         resume: Option<Binding>,
         lane: LaneSender,
         taken: TakenBySibling,
+        delivered: Delivered,
     ) -> Self {
-        Self { conversation, target, lane, taken, resume, following: None, refused: Vec::new() }
+        // Beyond what waits in the lane, one row is in delivery.
+        let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
+        Self { conversation, target, lane, taken, memory, resume, following: None, refused: Vec::new() }
     }
 
     /// The lane was started anew, and has delivered up to `resume`.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
+        self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
     }
@@ -124,7 +130,7 @@ impl Feed {
         let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
-            let past = open.past(&binding.session, last)?;
+            let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
             open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
             rewrites = past.rewrites;
         }
@@ -204,12 +210,32 @@ impl Feed {
         }
         let mut row = row.clone();
         if row.standing != Standing::TakenBack {
-            open.judge(&mut following.rewrites, &mut row, next)?;
+            open.judge(&mut following.rewrites, &mut row, next, &|range| self.memory.range(range))?;
         }
+        self.memory.note(row.id, row.trace);
         following.read_to = row.id;
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
+    }
+
+    /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
+    /// what lies behind that row is new.
+    pub fn re_anchor(&mut self, open: &Open) -> Result<(), SourceError> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        let Some(row) = self.memory.rewound_to(open, following.read_to)? else { return Ok(()) };
+        if !self.lane.has_room() {
+            return Ok(());
+        }
+        tracing::warn!(
+            conversation = %self.conversation, %row, read_to = %following.read_to,
+            "an older copy of the database was put in its place; going on behind the last row that both have"
+        );
+        self.memory.forget_behind(row);
+        following.rewrites = open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
+        following.read_to = row;
+        self.send(Reading::Rewound(row));
+        Ok(())
     }
 
     /// All rows up to `scanned_to` were looked at, and none of its session is left behind.

@@ -6,7 +6,6 @@
 //! changes or `settle_ms` is over. Reading once at the event left 137 of 160 rows unseen until the next commit.
 //! It never spins: that takes the writer's core and makes its commit five times slower.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,11 +13,11 @@ use crossbeam_channel::Receiver;
 
 use super::detect::Health;
 use super::feed::{Feed, LaneSender};
+use super::pump::{Occasions, pump};
 use super::wake::{Kinds, Wakes};
 use crate::config;
 use crate::event::{Binding, Wake};
 use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
-use crate::ids::{HermesSessionId, MessageId};
 
 /// After this long without a change, looks grow rarer.
 const EAGER: Duration = Duration::from_millis(50);
@@ -26,8 +25,6 @@ const EAGER: Duration = Duration::from_millis(50);
 const REAL_LOOK: Duration = Duration::from_secs(15);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
-/// How long after a session was created its first rows are awaited.
-const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
 /// Where nothing wakes it, the reader looks at its own state this often.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
@@ -66,7 +63,7 @@ pub struct Reader {
     looked: Instant,
     changed: Instant,
     unannounced: u32,
-    continuations: Continuations,
+    occasions: Occasions,
     fault: Option<Fault>,
     stopped: bool,
 }
@@ -102,7 +99,7 @@ impl Reader {
             looked: now,
             changed: now,
             unannounced: 0,
-            continuations: Continuations::new(),
+            occasions: Occasions::default(),
             fault: None,
             stopped: false,
         }
@@ -112,13 +109,13 @@ impl Reader {
     pub fn run(&mut self) {
         while self.goes_on() {
             let kinds = self.wakes.wait(LONGEST_WAIT);
-            self.obey();
+            self.obey(kinds);
             if self.stopped {
                 break;
             }
             if kinds.announces_commit() {
                 self.chase();
-            } else if self.is_due(kinds) {
+            } else if self.is_due() {
                 self.look_unannounced(kinds);
             }
             self.release_when_quiet();
@@ -129,7 +126,8 @@ impl Reader {
     /// Reads what is there, waiting for lanes that are full, and returns.
     pub fn drain(&mut self) {
         while self.goes_on() {
-            self.obey();
+            let kinds = self.wakes.take();
+            self.obey(kinds);
             self.source.leave_if_replaced();
             let read = self.source.open().map(Open::look_again).and_then(|()| self.look());
             match read {
@@ -154,7 +152,12 @@ impl Reader {
         self.feeds.iter().all(|feed| !feed.is_bound() || feed.is_caught_up() || !feed.is_alive())
     }
 
-    fn obey(&mut self) {
+    /// Does what the pipeline and the lanes ask for. Whoever takes wakes has to: room that is not acted upon
+    /// would leave a lane that was full without its rows until the next commit.
+    fn obey(&mut self, kinds: Kinds) {
+        if kinds.has(Wake::Room) {
+            self.look_again();
+        }
         while let Ok(order) = self.control.try_recv() {
             match order {
                 Control::Stop => self.stopped = true,
@@ -184,10 +187,7 @@ impl Reader {
     }
 
     /// Whether a wake without an event is worth a look. While the database is let go, `stat` decides.
-    fn is_due(&mut self, kinds: Kinds) -> bool {
-        if kinds.has(Wake::Room) {
-            self.look_again();
-        }
+    fn is_due(&mut self) -> bool {
         if self.source.is_open() || self.fault.is_some() || self.looked.elapsed() >= REAL_LOOK {
             return true;
         }
@@ -230,11 +230,11 @@ impl Reader {
             let look = Duration::from_micros(self.detect.look_us);
             std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
             let kinds = self.wakes.take();
+            self.obey(kinds);
             quiet = !kinds.announces_commit();
             if !quiet {
                 event = Instant::now();
             }
-            self.obey();
         }
     }
 
@@ -242,7 +242,6 @@ impl Reader {
     fn attempt(&mut self) -> bool {
         if self.source.leave_if_replaced() {
             tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
-            self.continuations = Continuations::new();
         }
         self.looked = Instant::now();
         match self.look() {
@@ -266,11 +265,14 @@ impl Reader {
     }
 
     fn look(&mut self) -> Result<bool, SourceError> {
+        if !self.source.is_open() {
+            self.occasions = Occasions::default();
+        }
         let open = self.source.open()?;
         if !open.changed()? {
             return Ok(false);
         }
-        let read = pump(open, &mut self.feeds, self.limits, &mut self.continuations);
+        let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
         if read.is_err() {
             open.look_again();
         }
@@ -321,88 +323,4 @@ fn announce(error: &SourceError, database: &Path) {
         _ if error.is_waiting() => tracing::info!(%database, "{error}"),
         _ => tracing::warn!(%database, "{error}"),
     }
-}
-
-/// When to ask whether a session was continued in another one.
-struct Continuations {
-    newest_session: i64,
-    /// Until when each change may be a child's first rows.
-    expected_until: Instant,
-    asked: Instant,
-}
-
-impl Continuations {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { newest_session: -1, expected_until: now, asked: now }
-    }
-
-    /// A continuation is a new session, whose rows follow within moments. Between two new sessions the
-    /// question would cost each wake as much as there are mirrors.
-    fn are_due(&mut self, newest_session: i64) -> bool {
-        let now = Instant::now();
-        if newest_session != self.newest_session {
-            self.newest_session = newest_session;
-            self.expected_until = now + CONTINUATION_EXPECTED;
-        }
-        let due = now <= self.expected_until || now.duration_since(self.asked) >= REAL_LOOK;
-        if due {
-            self.asked = now;
-        }
-        due
-    }
-}
-
-/// Brings every feed as far as the database and its lane allow.
-fn pump(
-    open: &Open,
-    feeds: &mut [Feed],
-    limits: Limits,
-    continuations: &mut Continuations,
-) -> Result<(), SourceError> {
-    let continuations_due = continuations.are_due(open.newest_session()?);
-    for feed in feeds.iter_mut() {
-        feed.expect_more();
-        feed.bind(open)?;
-    }
-    loop {
-        while read_behind_cursors(open, feeds, limits)? {}
-        let mut went_on = false;
-        for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
-            feed.report_usage(open)?;
-            if continuations_due {
-                went_on |= feed.follow_continuation(open)?;
-            }
-        }
-        if !went_on {
-            return Ok(());
-        }
-    }
-}
-
-/// One scan for each distinct cursor, newest first: what just happened is never held up by a backlog.
-/// Returns whether there may be more.
-fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Result<bool, SourceError> {
-    let mut cursors: BTreeMap<MessageId, Vec<HermesSessionId>> = BTreeMap::new();
-    for (session, read_to) in feeds.iter().filter_map(Feed::ready) {
-        let sessions = cursors.entry(read_to).or_default();
-        if !sessions.contains(session) {
-            sessions.push(session.clone());
-        }
-    }
-    let mut more = false;
-    for (cursor, sessions) in cursors.iter().rev() {
-        let scan = open.scan(*cursor, sessions, limits)?;
-        for feed in feeds.iter_mut() {
-            let Some((_, read_to)) = feed.ready() else { continue };
-            if read_to != *cursor {
-                continue;
-            }
-            if feed.take(open, &scan.rows, scan.more)? {
-                feed.advance(scan.scanned_to, scan.more);
-            }
-        }
-        more |= scan.more;
-    }
-    Ok(more)
 }

@@ -28,13 +28,14 @@ impl Transform {
         match reading {
             Reading::Bound(binding) => Step::Bound(binding),
             Reading::Continued(session) => Step::Continued(session),
+            Reading::Rewound(row) => Step::Rewound(row),
             Reading::Row(row) => Step::Row(self.row(row)),
             Reading::Usage(usage) => Step::Usage(usage),
         }
     }
 
     fn row(&self, row: Row) -> RowItems {
-        let id = row.id;
+        let (id, trace) = (row.id, row.trace);
         let counts_as_turn_end =
             row.role == Role::Assistant && !tool_calls::is_well_formed_list(row.tool_calls.as_deref());
         let (effect, items) = match row.standing {
@@ -49,7 +50,7 @@ impl Transform {
                 Role::Other => (TurnEffect::None, Vec::new()),
             },
         };
-        RowItems { row: id, effect, counts_as_turn_end, items }
+        RowItems { row: id, trace, effect, counts_as_turn_end, items }
     }
 
     /// A message in the user's role; none for a row without text and images, or one that is to be skipped.

@@ -4,7 +4,7 @@
 //! response id of the opener; a `running` edge goes before the first of them, an `idle` edge behind the last.
 //! Turns are counted as rows pass by, never by asking the database again.
 
-use crate::event::{Delivery, Mark, OpenTurn, Post, Resume, RowItems, Step, TurnEffect, Usage};
+use crate::event::{Delivery, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect, Usage};
 use crate::ids::{MessageId, ResponseId};
 
 /// The stage: where one conversation's turn stands.
@@ -13,6 +13,8 @@ pub struct Turns {
     open: Option<OpenTurn>,
     closed: u64,
     partial: Option<(MessageId, u32)>,
+    /// Of the row that is taken now.
+    trace: Option<Trace>,
     usage: Option<Usage>,
 }
 
@@ -37,6 +39,10 @@ impl Turns {
                 self.closed = 0;
                 Vec::new()
             }
+            Step::Rewound(_) => {
+                (self.open, self.partial) = (None, None);
+                Vec::new()
+            }
             Step::Row(row) => self.row(row),
             Step::Usage(usage) => self.usage(usage),
         }
@@ -44,6 +50,7 @@ impl Turns {
 
     /// Takes the turn up where delivery had come to.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
+        self.trace = None;
         self.partial = resume.partial;
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
@@ -61,6 +68,7 @@ impl Turns {
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
+        self.trace = row.trace;
         let mut deliveries = self.begin(&row);
         self.closed += u64::from(row.counts_as_turn_end);
         let closes = row.effect == TurnEffect::Closes;
@@ -120,7 +128,8 @@ impl Turns {
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
-        Mark { row, items, turn: self.open.clone(), closed_turns: self.closed }
+        let trace = self.trace.filter(|_| items.is_none());
+        Mark { row, items, trace, turn: self.open.clone(), closed_turns: self.closed }
     }
 }
 
@@ -133,7 +142,7 @@ mod tests {
     fn row(id: i64, effect: TurnEffect, items: &[&str]) -> Step {
         let items = items.iter().map(|text| Item::Assistant { text: (*text).to_owned() }).collect();
         let counts_as_turn_end = effect == TurnEffect::Closes;
-        Step::Row(RowItems { row: MessageId::new(id), effect, counts_as_turn_end, items })
+        Step::Row(RowItems { row: MessageId::new(id), trace: None, effect, counts_as_turn_end, items })
     }
 
     /// `R7` running, `I7` idle, `text@7` an item, `>7` the cursor alone; each with the mark behind it.

@@ -140,6 +140,12 @@ impl Bridge {
         self.write(now_ms)
     }
 
+    /// The cursor goes back to `row`, and no turn is open there.
+    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
+        (self.cursor.last, self.cursor.partial, self.cursor.turn) = (row, None, None);
+        self.write(now_ms)
+    }
+
     /// A delivery was acknowledged: the cursor moves.
     pub fn advance(&mut self, mark: &Mark, now_ms: i64) -> Result<(), StateError> {
         self.cursor.partial = mark.items.map(|items| (mark.row, items));
@@ -213,7 +219,8 @@ mod tests {
         let mut first = bridge(dir.path());
         first.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
-        let whole = Mark { row: MessageId::new(3), items: None, turn: turn.clone(), closed_turns: 2 };
+        let whole =
+            Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
         first.advance(&whole, 2).expect("advance");
         first.advance(&Mark { row: MessageId::new(4), items: Some(2), ..whole }, 3).expect("advance");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
@@ -230,7 +237,7 @@ mod tests {
         let mut bridge = bridge(dir.path());
         bridge.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
-        let owed = Mark { row: MessageId::new(3), items: None, turn, closed_turns: 1 };
+        let owed = Mark { row: MessageId::new(3), items: None, trace: None, turn, closed_turns: 1 };
         bridge.advance(&owed, 2).expect("advance");
         assert!(dir::read(&dir.path().join(STATUS)).is_none());
         bridge.advance(&Mark { turn: None, ..owed }, 2).expect("advance");

@@ -6,7 +6,7 @@ use super::StateError;
 use super::bridge::Bridge;
 use super::ledger::{Account, Record, Standing};
 use crate::event::Binding;
-use crate::ids::{HermesSessionId, ItemId, ResponseId};
+use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// Acknowledgements that may go unwritten before delivery waits. After a kill, read-back has to tell as many
 /// items at most from new ones.
@@ -65,6 +65,18 @@ impl Keeper {
         self.bridge.follow(child, now_ms)
     }
 
+    /// An older copy of the database was put in place: what lies behind `row` is no longer what was delivered.
+    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
+        self.account.rewind(row)?;
+        self.bridge.rewind(row, now_ms)
+    }
+
+    /// The account, to be asked beside this.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// Writes down what was acknowledged. What can't be written is kept, and tried again with the next.
     pub fn record(&mut self, record: Record, now_ms: i64) -> Result<(), StateError> {
         self.unwritten.push_back(record);
@@ -104,6 +116,16 @@ impl Keeper {
     /// Whether any item is recorded.
     pub fn has_items(&self) -> Result<bool, StateError> {
         Ok(self.unwritten.iter().any(|record| record.item.is_some()) || self.account.has_items()?)
+    }
+
+    /// Whether the conversation may hold more of ours than is on record, and was not searched for it in vain.
+    pub fn may_search(&self) -> Result<bool, StateError> {
+        Ok(!self.has_items()? && !self.account.is_searched()?)
+    }
+
+    /// The conversation was searched, and what it holds is not of this source.
+    pub fn searched(&mut self) -> Result<(), StateError> {
+        self.account.set_searched()
     }
 
     /// Whether an item of the turn was refused for good.

@@ -213,8 +213,9 @@ impl Mirror {
         log
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM, once it is there to take it.
     pub fn terminate(&self) {
+        self.wait_for_log("started");
         let pid = self.pid().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
         assert!(sent.success());

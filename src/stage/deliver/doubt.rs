@@ -106,7 +106,7 @@ impl Deliver {
     /// better, or the conversation holds none.
     /// Asks until the server answers.
     pub async fn recover(&mut self) -> Option<Recovery> {
-        if self.with_keeper(|keeper| keeper.has_items()).unwrap_or(true) {
+        if !self.with_keeper(|keeper| keeper.may_search()).unwrap_or(false) {
             return None;
         }
         loop {

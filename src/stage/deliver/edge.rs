@@ -31,12 +31,9 @@ impl Deliver {
         let post = edge.post();
         loop {
             self.wait_for_claim().await;
-            let fault = match self.attempt(&post, None).await {
-                Ok(_) => {
-                    self.trouble.is_over();
-                    return closing(failed);
-                }
-                Err(fault) => fault,
+            let Err(fault) = self.attempt(&post, None).await else {
+                self.trouble.is_over();
+                return closing(failed);
             };
             match (verdict(&fault), fault.kind) {
                 (Verdict::DeadLetter, _) => {

@@ -165,8 +165,8 @@ mod tests {
         };
         assert!(!then.jumped_until(at(100, 100)));
         assert!(!then.jumped_until(at(100, 104)));
-        assert!(then.jumped_until(at(1, 60)));
-        let set_back = Clocks { steady: then.steady, wall: then.wall - Duration::from_secs(60) };
+        assert!(then.jumped_until(at(1, 61)));
+        let set_back = Clocks { steady: then.steady, wall: then.wall - Duration::from_mins(1) };
         assert!(!then.jumped_until(set_back));
     }
 }

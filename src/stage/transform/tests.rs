@@ -20,6 +20,7 @@ fn row(role: Role, content: &str) -> Row {
         observed: false,
         timestamp: 1_795_984_725.048,
         token_count: None,
+        trace: None,
         standing: Standing::New,
     }
 }

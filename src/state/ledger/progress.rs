@@ -1,12 +1,13 @@
 //! One mirror's account in the ledger: where it stands, and each thing it has delivered.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::{OptionalExtension, params};
 
 use super::Ledger;
 use super::dead_letters::{self, NewDeadLetter};
-use crate::event::{Binding, Mark, OpenTurn, Resume};
+use crate::event::{Binding, Mark, OpenTurn, Resume, Trace};
 use crate::ids::{ConversationId, HermesSessionId, ItemId, MessageId, ResponseId};
 use crate::state::StateError;
 
@@ -125,7 +126,7 @@ impl Account {
                     last: MessageId::new(row.get(1)?),
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
-                    closed_turns: Some(row.get::<_, i64>(6)?.unsigned_abs()),
+                    closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
                 },
             }))
         };
@@ -150,7 +151,7 @@ impl Account {
             partial.map(|(_, items)| items),
             turn.as_ref().map(|turn| turn.id.as_str()),
             turn.as_ref().is_some_and(|turn| turn.closed),
-            i64::try_from(closed_turns.unwrap_or(0)).unwrap_or(i64::MAX),
+            closed_turns.map(|turns| i64::try_from(turns).unwrap_or(i64::MAX)),
         ];
         self.execute(
             "UPDATE mirror SET session = ?2, last_row = ?3, partial_row = ?4, partial_items = ?5, turn = ?6, \
@@ -213,6 +214,12 @@ impl Account {
     }
 
     fn write_mark(&self, conn: &rusqlite::Connection, mark: &Mark) -> rusqlite::Result<()> {
+        if let Some(trace) = mark.trace {
+            conn.prepare_cached(
+                "INSERT OR REPLACE INTO row (mirror, row, key, timestamp) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute((self.id, mark.row.get(), trace.key.cast_signed(), trace.timestamp))?;
+        }
         let turn = mark.turn.as_ref();
         let closed = i64::try_from(mark.closed_turns).unwrap_or(i64::MAX);
         conn.prepare_cached(
@@ -231,6 +238,39 @@ impl Account {
         .map(drop)
     }
 
+    /// An older copy of the source was put in place, and ids behind `row` are given anew.
+    pub fn rewind(&self, row: MessageId) -> Result<(), StateError> {
+        self.execute("DELETE FROM row WHERE mirror = ?1 AND row > ?2", (self.id, row.get()))?;
+        self.execute(
+            "UPDATE mirror SET last_row = ?2, partial_row = NULL, partial_items = NULL, turn = NULL, \
+             turn_closed = 0 WHERE id = ?1",
+            (self.id, row.get()),
+        )
+    }
+
+    /// The rows of a range that were delivered whole, ascending.
+    pub fn rows(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, Trace)>, StateError> {
+        let conn = self.ledger.conn();
+        let list = || -> rusqlite::Result<Vec<(MessageId, Trace)>> {
+            conn.prepare_cached(
+                "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row >= ?2 AND row < ?3 ORDER BY row",
+            )?
+            .query_map((self.id, range.start.get(), range.end.get()), decode_row)?
+            .collect()
+        };
+        list().map_err(|e| self.ledger.error(e))
+    }
+
+    /// The newest row before `row` that was delivered whole.
+    pub fn row_before(&self, row: MessageId) -> Result<Option<(MessageId, Trace)>, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached(
+            "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row < ?2 ORDER BY row DESC LIMIT 1",
+        )
+        .and_then(|mut s| s.query_row((self.id, row.get()), decode_row).optional())
+        .map_err(|e| self.ledger.error(e))
+    }
+
     /// How the item of this account stands to which the server gave this id; `None` where there is none.
     pub fn standing(&self, id: &ItemId) -> Result<Option<Standing>, StateError> {
         let conn = self.ledger.conn();
@@ -247,6 +287,19 @@ impl Account {
         conn.prepare_cached("SELECT 1 FROM item WHERE mirror = ?1 AND item IS NOT NULL AND NOT late LIMIT 1")
             .and_then(|mut s| s.exists([self.id]))
             .map_err(|e| self.ledger.error(e))
+    }
+
+    /// Whether the conversation was searched, in vain, for what an earlier ledger had recorded.
+    pub fn is_searched(&self) -> Result<bool, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached("SELECT searched FROM mirror WHERE id = ?1")
+            .and_then(|mut s| s.query_row([self.id], |row| row.get(0)))
+            .map_err(|e| self.ledger.error(e))
+    }
+
+    /// The conversation was searched in vain.
+    pub fn set_searched(&self) -> Result<(), StateError> {
+        self.execute("UPDATE mirror SET searched = 1 WHERE id = ?1", [self.id])
     }
 
     /// What became of a turn's closing edge, as far as it is on record.
@@ -269,4 +322,9 @@ impl Account {
             .map(|found| found.is_some())
             .map_err(|e| self.ledger.error(e))
     }
+}
+
+fn decode_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(MessageId, Trace)> {
+    let key = row.get::<_, i64>(1)?.cast_unsigned();
+    Ok((MessageId::new(row.get(0)?), Trace { key, timestamp: row.get(2)? }))
 }

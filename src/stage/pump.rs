@@ -1,0 +1,104 @@
+//! One pass of reading: every mirror as far as the database and its lane allow.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::feed::Feed;
+use crate::hermes::{Limits, Open, SourceError};
+use crate::ids::{HermesSessionId, MessageId};
+
+/// How long after a session was created its first rows are awaited.
+const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
+/// How often a change is reason enough to ask, where no session was created.
+const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
+
+/// When to ask what seldom changes: whether a session was continued in another one, and whether an older copy of
+/// the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
+#[derive(Debug)]
+pub struct Occasions {
+    newest_session: i64,
+    /// Until when each change may be a child's first rows.
+    expected_until: Instant,
+    asked: Instant,
+}
+
+impl Default for Occasions {
+    /// Nothing is known yet.
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { newest_session: -1, expected_until: now, asked: now }
+    }
+}
+
+impl Occasions {
+    /// A continuation is a new session, whose rows follow within moments.
+    fn are_due(&mut self, newest_session: i64) -> bool {
+        let now = Instant::now();
+        if newest_session != self.newest_session {
+            self.newest_session = newest_session;
+            self.expected_until = now + CONTINUATION_EXPECTED;
+        }
+        let due = now <= self.expected_until || now.duration_since(self.asked) >= ASKED_AT_LEAST;
+        if due {
+            self.asked = now;
+        }
+        due
+    }
+}
+
+/// Brings every feed as far as the database and its lane allow.
+pub fn pump(
+    open: &Open,
+    feeds: &mut [Feed],
+    limits: Limits,
+    occasions: &mut Occasions,
+) -> Result<(), SourceError> {
+    let due = occasions.are_due(open.newest_session()?);
+    for feed in feeds.iter_mut() {
+        if due {
+            feed.re_anchor(open)?;
+        }
+        feed.expect_more();
+        feed.bind(open)?;
+    }
+    loop {
+        while read_behind_cursors(open, feeds, limits)? {}
+        let mut went_on = false;
+        for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
+            feed.report_usage(open)?;
+            if due {
+                went_on |= feed.follow_continuation(open)?;
+            }
+        }
+        if !went_on {
+            return Ok(());
+        }
+    }
+}
+
+/// One scan for each distinct cursor, newest first: what just happened is never held up by a backlog.
+/// Returns whether there may be more.
+fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Result<bool, SourceError> {
+    let mut cursors: BTreeMap<MessageId, Vec<HermesSessionId>> = BTreeMap::new();
+    for (session, read_to) in feeds.iter().filter_map(Feed::ready) {
+        let sessions = cursors.entry(read_to).or_default();
+        if !sessions.contains(session) {
+            sessions.push(session.clone());
+        }
+    }
+    let mut more = false;
+    for (cursor, sessions) in cursors.iter().rev() {
+        let scan = open.scan(*cursor, sessions, limits)?;
+        for feed in feeds.iter_mut() {
+            let Some((_, read_to)) = feed.ready() else { continue };
+            if read_to != *cursor {
+                continue;
+            }
+            if feed.take(open, &scan.rows, scan.more)? {
+                feed.advance(scan.scanned_to, scan.more);
+            }
+        }
+        more |= scan.more;
+    }
+    Ok(more)
+}

@@ -5,14 +5,31 @@ mod support;
 use support::hermes_db::{HermesDb, Kept, Message, Summary, Version};
 use support::mirror::World;
 
-/// Whether the mirror sees a rewrite as it happens, finds it after a pause, or starts after all of it.
-const WAYS: [Way; 3] = [Way::Live, Way::Down, Way::Late];
+/// Whether the mirror sees a rewrite as it happens, finds it after a pause, or starts after all of it; the last two
+/// also with reads and a lane that hold but a row.
+const WAYS: [Way; 5] = [Way::Live, Way::Down, Way::DownNarrow, Way::Late, Way::LateNarrow];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Live,
     Down,
+    DownNarrow,
     Late,
+    LateNarrow,
+}
+
+impl Way {
+    fn is_late(self) -> bool {
+        matches!(self, Self::Late | Self::LateNarrow)
+    }
+
+    fn world(self) -> World {
+        let world = World::new();
+        if matches!(self, Self::DownNarrow | Self::LateNarrow) {
+            world.configure("[read]\nbatch_rows = 1\n[deliver]\nqueue_rows = 1\n");
+        }
+        world
+    }
 }
 
 /// Plays two acts on a fresh database in each way and checks what is shown in the end.
@@ -26,15 +43,15 @@ fn check(
 ) {
     for way in WAYS {
         println!("{way:?}");
-        let world = World::new();
+        let world = way.world();
         let mut db = HermesDb::create_as(&world.db_path(), version);
         db.session("s", Some(&world.workspace()));
-        let mut mirror = (way != Way::Late).then(|| world.attach());
+        let mut mirror = (!way.is_late()).then(|| world.attach());
         first(&mut db);
-        if way != Way::Late {
+        if !way.is_late() {
             world.expect(&expected[..before]);
         }
-        if way == Way::Down {
+        if matches!(way, Way::Down | Way::DownNarrow) {
             mirror.take().unwrap().stop();
         }
         second(&mut db);
@@ -121,6 +138,53 @@ fn a_merged_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
         "idle 16",
     ];
     check(Version::V20, two_turns, 8, second, &then(&end));
+}
+
+#[test]
+fn a_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
+    // Kept in the head, as after a resume, and in the tail.
+    for kept in [Kept { head: 2, tail: 1 }, Kept { head: 0, tail: 5 }] {
+        let second = |db: &mut HermesDb| {
+            db.compact_in_place("s", KEPT, Summary::Row("sum 1"));
+            db.turn("s", "three", "third");
+            db.compact_in_place("s", kept, Summary::Row("sum 2"));
+            db.append("s", &Message::user("four"));
+        };
+        let opener = 12 + kept.head + kept.tail;
+        let lines = [format!("running {opener}"), format!("{opener} user: four")];
+        let mut end = vec![
+            "compaction: sum 1",
+            "running 9",
+            "9 user: three",
+            "9 agent: third",
+            "idle 9",
+            "compaction: sum 2",
+        ];
+        end.extend(lines.iter().map(String::as_str));
+        check(Version::V19, two_turns, 8, second, &then(&end));
+        check(Version::V20, two_turns, 8, second, &then(&end));
+    }
+}
+
+#[test]
+fn two_compactions_in_the_same_words_are_two_boundaries() {
+    let second = |db: &mut HermesDb| {
+        db.compact_in_place("s", KEPT, Summary::Row("sum"));
+        db.turn("s", "three", "third");
+        db.compact_in_place("s", KEPT, Summary::Row("sum"));
+        db.append("s", &Message::user("four"));
+    };
+    let end = [
+        "compaction: sum",
+        "running 9",
+        "9 user: three",
+        "9 agent: third",
+        "idle 9", //
+        "compaction: sum",
+        "running 15",
+        "15 user: four",
+    ];
+    check(Version::V19, two_turns, 8, second, &then(&end));
 }
 
 #[test]
@@ -316,6 +380,61 @@ fn what_was_taken_back_unseen_is_not_shown_and_a_retry_is() {
         }
         second(&mut db);
         world.expect_all(world.attach(), &expected);
+    }
+}
+
+#[test]
+fn rows_that_a_turn_inserts_again_as_they_were_are_shown_once() {
+    let second = |db: &mut HermesDb| {
+        let mut history = db.live("s");
+        for text in ["three", "four"] {
+            db.append_all("s", &history);
+            db.turn("s", text, "answer");
+            let live = db.live("s");
+            history.extend_from_slice(&live[live.len() - 2..]);
+        }
+    };
+    let end = [
+        "running 9",
+        "9 user: three",
+        "9 agent: answer",
+        "idle 9", //
+        "running 17",
+        "17 user: four",
+        "17 agent: answer",
+        "idle 17",
+    ];
+    check(Version::V19, two_turns, 8, second, &then(&end));
+}
+
+#[test]
+fn what_was_taken_back_after_it_was_shown_stays_shown_and_a_compaction_repeats_nothing() {
+    let second = |db: &mut HermesDb| {
+        db.undo("s", 3);
+        db.turn("s", "two", "better");
+        db.compact_in_place("s", KEPT, Summary::Row("sum"));
+        db.turn("s", "three", "third");
+    };
+    let end = [
+        "running 5",
+        "5 user: two",
+        "5 agent: better",
+        "idle 5", //
+        "compaction: sum",
+        "running 11",
+        "11 user: three",
+        "11 agent: third",
+        "idle 11",
+    ];
+    for version in [Version::V19, Version::V20] {
+        let world = World::new();
+        let mut db = HermesDb::create_as(&world.db_path(), version);
+        db.session("s", Some(&world.workspace()));
+        let mirror = world.attach();
+        two_turns(&mut db);
+        world.expect(&TWO_TURNS);
+        second(&mut db);
+        world.expect_all(mirror, &then(&end));
     }
 }
 

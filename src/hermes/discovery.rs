@@ -44,14 +44,33 @@ pub fn discover(
     let floor = terminal.launch_epoch_s - LAUNCH_SKEW_S;
     let mut candidates = Vec::new();
     for session in open.sessions_since(floor)? {
-        if session.is_side_session() || taken(&session.id) {
+        if session.is_side_session() {
             continue;
         }
-        if let Some(candidate) = stand(open, session, floor)? {
+        let Some(candidate) = stand(open, session, floor)? else { continue };
+        if !is_taken(open, &candidate.0.id, &taken)? {
             candidates.push(candidate);
         }
     }
     Ok(choose(&candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
+}
+
+/// Whether a sibling mirrors the session, or one that continues it: who follows the child of a compaction came
+/// there through its parent.
+fn is_taken(
+    open: &Open,
+    session: &HermesSessionId,
+    taken: impl Fn(&HermesSessionId) -> bool,
+) -> Result<bool, SourceError> {
+    let mut next = Some(session.clone());
+    for _ in 0..LONGEST_CHAIN {
+        let Some(id) = next else { return Ok(false) };
+        if taken(&id) {
+            return Ok(true);
+        }
+        next = open.continuation(&id)?;
+    }
+    Ok(false)
 }
 
 /// A session that stands for election, and the directory it works in, where one is recorded.

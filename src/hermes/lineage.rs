@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{self, Ghost, Rewrites, Verdict};
+use super::rewrite::{self, Ghost, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
@@ -84,7 +84,9 @@ impl Open {
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
-            Verdict::Summary => Standing::Summary(Box::new(self.compaction(rewrites, row)?)),
+            Verdict::Summary | Verdict::Recurring => {
+                Standing::Summary(Box::new(self.compaction(rewrites, row)?))
+            }
         };
         Ok(())
     }
@@ -96,7 +98,24 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<Verdict, SourceError> {
-        rewrites.judge(row, next, |from, first| self.ghosts(&row.session, from..row.id, first, remembered))
+        let ghosts = |from, first| self.ghosts(&row.session, from..row.id, first, remembered);
+        let verdict = rewrites.judge(row, next, ghosts)?;
+        if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
+            return Ok(Verdict::Repeated);
+        }
+        Ok(verdict)
+    }
+
+    /// Whether a summary follows behind `row` in the rewrite that is being passed.
+    fn holds_another_summary(&self, rewrites: &Rewrites, row: &Row) -> Result<bool, SourceError> {
+        let mut rest = rewrites.clone();
+        let mut found = false;
+        self.walk(&row.session, MessageId::new(row.id.get().saturating_add(1)), |at, _live| {
+            let belongs = rest.belongs(&at);
+            found = belongs && is_summary(&at);
+            belongs && !found
+        })?;
+        Ok(found)
     }
 
     /// Where the judging of a session's rows stands behind the row `last`, as if all of them had been judged:

@@ -53,6 +53,9 @@ pub enum Verdict {
     Repeated,
     /// The summary of a compaction.
     Summary,
+    /// A summary in the words of an earlier one: that one, kept, if the rewrite holds another summary; else a
+    /// compaction's that found nothing new to say.
+    Recurring,
 }
 
 /// Follows one session's rows and tells the re-inserted ones.
@@ -75,6 +78,8 @@ struct Rewrite {
     first: MessageId,
     ghosts: Vec<Ghost>,
     next: usize,
+    /// The compaction's own summary was passed.
+    summed: bool,
     /// The last row stamped "now", and the rows since.
     chain: Option<(f64, u32)>,
 }
@@ -120,18 +125,18 @@ impl Rewrites {
         ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
     ) -> Result<Verdict, E> {
         // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
-        let head = self.open.take().map(|open| open.first);
-        let first = if is_summary { head } else { None };
-        if let (Some(ended), None) = (head, first) {
-            self.generation = ended;
+        let earlier = self.open.take();
+        let head = earlier.as_ref().filter(|open| is_summary && !open.summed).map(|open| open.first);
+        if let (Some(ended), None) = (earlier, head) {
+            self.generation = ended.first;
         }
         let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
         if !(is_summary || chained || self.runs_back(row)) {
             return Ok(Verdict::New);
         }
-        let first = first.unwrap_or(row.id);
+        let first = head.unwrap_or(row.id);
         let ghosts = ghosts(self.generation, first)?;
-        let mut rewrite = Rewrite { first, ghosts, next: 0, chain: None };
+        let mut rewrite = Rewrite { first, ghosts, next: 0, summed: false, chain: None };
         let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
         if verdict.is_some() {
             self.open = Some(rewrite);
@@ -156,10 +161,20 @@ impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
     fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
         let chained = self.chain.is_some_and(|(base, rows)| follows(base, row.timestamp, rows + 1));
-        if is_summary && !chained {
+        if is_summary && !chained && !self.keeps(row) {
             return None;
         }
         self.excuse(row, is_summary, chained)
+    }
+
+    /// Whether the row is one that was there before, with its time and the summary it held.
+    fn keeps(&self, row: &Row) -> bool {
+        let (key, summary) = key(row);
+        let same = |ghost: &Ghost| ghost.key == key && ghost.summary == summary;
+        self.ghosts
+            .iter()
+            .skip(self.next)
+            .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
     }
 
     fn excuse(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
@@ -172,13 +187,20 @@ impl Rewrite {
             let same_summary = ghost.summary == summary;
             self.next = at + 1;
             self.step(row, !kept_its_time);
-            // A summary merged into a kept row repeats that row, and is a summary of its own. A row that kept its
-            // time and held the same summary before is no more than a row that was kept again.
-            let is_new = is_summary && !(kept_its_time && same_summary);
-            return Some(if is_new { Verdict::Summary } else { Verdict::Repeated });
+            // A summary merged into a kept row repeats that row, and is a summary of its own. A row that held
+            // the same summary before may be no more than a row that was kept again.
+            let verdict = match (is_summary, same_summary) {
+                (false, _) => Verdict::Repeated,
+                (true, false) => Verdict::Summary,
+                (true, true) if kept_its_time || self.summed => Verdict::Repeated,
+                (true, true) => Verdict::Recurring,
+            };
+            self.summed |= verdict == Verdict::Summary;
+            return Some(verdict);
         }
         if is_summary || chained {
             self.step(row, true);
+            self.summed |= is_summary;
             return Some(if is_summary { Verdict::Summary } else { Verdict::New });
         }
         None

@@ -56,7 +56,7 @@ pub fn prospect(config: &Config, mirror: &config::Mirror, open: &Open) -> Result
     let (launch, now) = (claim_epoch(mirror), now_ms());
     let holder = |session: &HermesSessionId| claims::holder(&dir, session, launch, now);
     let target = target(mirror);
-    let sought = seek(open, &target, known(&dir).as_ref(), |session| holder(session).is_some())?;
+    let sought = seek(open, &target, known(&dir).as_ref(), &[], |session| holder(session).is_some())?;
     if let Some(Binding { session, resume }) = sought.binding {
         return Ok(Prospect::Follow { session, after: resume.last });
     }

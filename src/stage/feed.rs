@@ -117,12 +117,20 @@ impl Feed {
         self.lane.has_room().then_some((&following.session, following.read_to))
     }
 
-    /// Finds the session, if it can be found now, and tells the lane.
-    pub fn bind(&mut self, open: &Open) -> Result<(), SourceError> {
+    /// The session that it follows, or is to take up again.
+    #[must_use]
+    pub fn session(&self) -> Option<&HermesSessionId> {
+        let following = self.following.as_ref().map(|following| &following.session);
+        following.or(self.resume.as_ref().map(|known| &known.session))
+    }
+
+    /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of
+    /// this process, whose claims may not be laid yet.
+    pub fn bind(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<(), SourceError> {
         if self.following.is_some() || !self.lane.has_room() {
             return Ok(());
         }
-        let Some(mut binding) = self.find(open)? else { return Ok(()) };
+        let Some(mut binding) = self.find(open, others)? else { return Ok(()) };
         let last = binding.resume.last;
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
@@ -149,9 +157,10 @@ impl Feed {
         Ok(())
     }
 
-    /// The session to follow; says once what stands in the way.
-    fn find(&mut self, open: &Open) -> Result<Option<Binding>, SourceError> {
-        let sought = seek::seek(open, &self.target, self.resume.as_ref(), &self.taken)?;
+    /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
+    /// process.
+    fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
+        let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
         if let Some(session) = sought.left {
             self.leave_to_sibling(session);
         }
@@ -274,7 +283,8 @@ impl Feed {
     /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
     pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
         let Some(following) = &mut self.following else { return Ok(false) };
-        if !self.lane.has_room() {
+        // A lane that was full while the parent was read may have room by now; the parent is read first all the same.
+        if !following.caught_up || !self.lane.has_room() {
             return Ok(false);
         }
         let Some(child) = open.continuation(&following.session)? else { return Ok(false) };

@@ -59,8 +59,8 @@ pub fn pump(
             feed.re_anchor(open)?;
         }
         feed.expect_more();
-        feed.bind(open)?;
     }
+    bind(open, feeds)?;
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;
@@ -74,6 +74,21 @@ pub fn pump(
             return Ok(());
         }
     }
+}
+
+/// Finds the sessions of the feeds that have none.
+fn bind(open: &Open, feeds: &mut [Feed]) -> Result<(), SourceError> {
+    for at in 0..feeds.len() {
+        if feeds.get(at).is_some_and(Feed::is_bound) {
+            continue;
+        }
+        let others = feeds.iter().enumerate().filter(|(other, _)| *other != at);
+        let others: Vec<_> = others.filter_map(|(_, feed)| feed.session().cloned()).collect();
+        if let Some(feed) = feeds.get_mut(at) {
+            feed.bind(open, &others)?;
+        }
+    }
+    Ok(())
 }
 
 /// One scan for each distinct cursor, newest first: what just happened is never held up by a backlog.

@@ -19,11 +19,12 @@ pub struct Sought {
 }
 
 /// The session to follow: the one a person named, else the one bound before (`known`), else the one that fits.
-/// One that a sibling mirrors is left to it.
+/// One that a sibling mirrors is left to it, and one of `others` is not found a second time.
 pub fn seek(
     open: &Open,
     target: &Target,
     known: Option<&Binding>,
+    others: &[HermesSessionId],
     taken: impl Fn(&HermesSessionId) -> bool,
 ) -> Result<Sought, SourceError> {
     let bare = |session| Binding { session, resume: Resume::default() };
@@ -40,6 +41,7 @@ pub fn seek(
         found => sought.binding = found,
     }
     if let (Target::Terminal(terminal), None) = (target, &sought.binding) {
+        let taken = |session: &HermesSessionId| others.contains(session) || taken(session);
         match discovery::discover(open, terminal, taken)? {
             Found::Session(session) => sought.binding = Some(bare(session)),
             Found::Nothing => {}

@@ -34,6 +34,12 @@ pub enum Fault {
     StallAfterCommit,
     /// A commit, and the answer so much later.
     Slow(Duration),
+    /// A commit and an answer so much later, though the client may have left by then: what a stalled server does once
+    /// it comes to itself. Exact only against a server that knows a source id again.
+    LateCommit(Duration),
+    /// Never chosen: the client had left before its request was looked at, so nothing was done. Without this a busy
+    /// machine would make late commits of its own.
+    ClientLeft,
 }
 
 /// Chooses the fault of each request.
@@ -84,16 +90,17 @@ pub fn random(seed: u64, per_mille: u64) -> Script {
         if random.below(1000) >= per_mille {
             return Fault::None;
         }
-        match random.below(13) {
+        match random.below(15) {
             0 | 1 => Fault::Reset,
             2 | 3 => Fault::ResetAfterCommit,
             4 => Fault::HalfResponse,
-            5 => Fault::Status([500, 502, 503, 504][usize::try_from(random.below(4)).unwrap()]),
-            6 | 7 => Fault::StatusAfterCommit([500, 502, 504][usize::try_from(random.below(3)).unwrap()]),
-            8 => Fault::RetryAfter([429, 503][usize::try_from(random.below(2)).unwrap()], "0".to_owned()),
+            5 => Fault::Status(random.one_of(&[401, 404, 408, 500, 502, 503, 504])),
+            6 | 7 => Fault::StatusAfterCommit(random.one_of(&[500, 502, 503, 504])),
+            8 => Fault::RetryAfter(random.one_of(&[429, 503]), "0".to_owned()),
             9 => Fault::Html,
             10 => Fault::OtherJson,
-            11 => Fault::StallAfterCommit,
+            11 => Fault::Redirect,
+            12 => random.one_of(&[Fault::Stall, Fault::StallAfterCommit]),
             _ => Fault::Slow(Duration::from_millis(random.below(20))),
         }
     })
@@ -117,5 +124,15 @@ impl Random {
 
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
+    }
+
+    /// True `per_cent` of the time.
+    pub fn happens(&mut self, per_cent: u64) -> bool {
+        self.below(100) < per_cent
+    }
+
+    pub fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        let count = u64::try_from(choices.len()).unwrap();
+        choices[usize::try_from(self.below(count)).unwrap()].clone()
     }
 }

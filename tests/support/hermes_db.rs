@@ -23,7 +23,7 @@ pub enum Version {
 #[derive(Clone, Copy, Debug)]
 pub enum Summary<'a> {
     Row(&'a str),
-    /// Into the first row of the kept tail.
+    /// Into the first row of the kept tail, where there is one.
     Merged(&'a str),
 }
 
@@ -197,16 +197,21 @@ impl HermesDb {
         let keeps_times = self.version >= Version::V20;
         let mut live = self.live(session);
         if !keeps_times {
-            live.iter_mut().for_each(|message| message.timestamp = None);
+            for message in &mut live {
+                message.timestamp = None;
+            }
         }
         let mut tail = live.split_off(live.len().saturating_sub(kept.tail));
         live.truncate(kept.head);
-        match summary {
-            Summary::Row(text) if keeps_times => live.push(Message::user(&framed(text))),
-            Summary::Row(text) => live.push(Message::answer(&framed(text)).unfinished()),
-            Summary::Merged(text) => {
-                let first = tail.first_mut().expect("a row to merge into");
+        match (summary, tail.first_mut()) {
+            (Summary::Merged(text), Some(first)) => {
                 first.content = Some(merged(first.content.as_deref().unwrap_or_default(), text));
+            }
+            (Summary::Row(text) | Summary::Merged(text), _) if keeps_times => {
+                live.push(Message::user(&framed(text)))
+            }
+            (Summary::Row(text) | Summary::Merged(text), _) => {
+                live.push(Message::answer(&framed(text)).unfinished())
             }
         }
         live.extend(tail);

@@ -95,7 +95,7 @@ impl Message {
         ]
     }
 
-    /// Reads role, content, tool_calls, tool_call_id, tool_name, finish_reason, reasoning, timestamp.
+    /// Reads the columns in the order of the fields, without those that only later versions have.
     pub fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             role: row.get(0)?,

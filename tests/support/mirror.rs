@@ -1,6 +1,5 @@
 //! The program as a child process in a world of its own.
 
-use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,9 +16,11 @@ use super::sink::Sink;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Polls and retries that leave a test no time to pass in idleness.
-const QUICK: &str = "[detect]\npoll_ms = 50\nfallback_poll_ms = 200\n\
-     [deliver]\ntimeout_ms = 5000\ndrain_ms = 4000\n\
-     [deliver.retry]\ninitial_ms = 10\nmax_ms = 100\n";
+const QUICK: [(&str, &str); 3] = [
+    ("[detect]\n", "poll_ms = 50\nfallback_poll_ms = 200\n"),
+    ("[deliver]\n", "timeout_ms = 5000\ndrain_ms = 4000\n"),
+    ("[deliver.retry]\n", "initial_ms = 10\nmax_ms = 100\n"),
+];
 
 /// A server, a conversation, and directories of a mirror's own.
 pub struct World {
@@ -62,14 +63,10 @@ impl World {
 
     /// Sets `[table]` lines beside those that make the mirror quick. A table that is given replaces the quick one.
     pub fn configure(&self, toml: &str) {
-        let mut text = String::new();
-        for table in QUICK.split_inclusive('\n').collect::<String>().split("[").filter(|t| !t.is_empty()) {
-            let name = format!("[{}", table.split_once(']').unwrap().0);
-            if !toml.contains(&format!("{name}]")) {
-                let _ = write!(text, "[{table}");
-            }
-        }
-        write(&self.path("mirror.toml"), &format!("{text}{toml}"));
+        let quick = QUICK.iter().filter(|(table, _)| !toml.contains(table));
+        let mut text: String = quick.flat_map(|(table, lines)| [*table, *lines]).collect();
+        text.push_str(toml);
+        write(&self.path("mirror.toml"), &text);
     }
 
     /// The bridge directory of a mirror.
@@ -83,16 +80,28 @@ impl World {
     }
 
     pub fn attach_as(&self, bridge: &str, conversation: &str, launch: f64) -> Mirror {
+        Mirror::spawn(self.attachment(bridge, conversation, launch))
+    }
+
+    /// The same with another level of detail in its log.
+    pub fn attach_logging(&self, level: &str) -> Mirror {
+        let mut command = self.attachment("a", &self.conversation, self.launch);
+        command.env("RUST_LOG", level);
+        Mirror::spawn(command)
+    }
+
+    fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
         let mut command = self.command();
         command.arg("attach").arg("--base-url").arg(self.sink.url());
         command.args(["--conversation", conversation, "--launch-epoch", &launch.to_string()]);
         command.arg("--bridge-dir").arg(self.bridge(bridge)).arg("--workspace").arg(self.workspace());
         command.arg("--db").arg(self.db_path()).arg("--config").arg(self.path("mirror.toml"));
-        Mirror::spawn(command)
+        command
     }
 
     /// `run` over a file with these mirrors; `{db}`, `{work}`, `{url}` stand for this world's own.
     pub fn run(&self, arguments: &[&str], mirrors: &str) -> Mirror {
+        #[allow(clippy::disallowed_methods, reason = "a file of the test's own, never a database")]
         let text = std::fs::read_to_string(self.path("mirror.toml")).unwrap();
         let deliver = format!("[deliver]\nbase_url = '{}'\n", self.sink.url());
         let state = format!("[state]\ndir = '{}'\n", self.path("state").display());

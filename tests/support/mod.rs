@@ -10,3 +10,4 @@ pub mod mirror;
 pub mod sessions;
 pub mod shown;
 pub mod sink;
+pub mod transcript;

@@ -1,4 +1,4 @@
-//! The Sessions API in memory, as strict and as forgetful as the real one: it validates, and never de-duplicates.
+//! The Sessions API in memory, as strict as the real one and by default more forgetful: it validates, and never de-duplicates.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ const LONGEST_OUTPUT: usize = 1 << 20;
 pub struct Store {
     conversations: BTreeMap<String, Conversation>,
     ids: Random,
+    dedupe_source_ids: bool,
 }
 
 /// One conversation.
@@ -24,11 +25,13 @@ pub struct Conversation {
     /// Every accepted event, live ones included, in order.
     pub events: Vec<Value>,
     session: Map<String, Value>,
+    /// The item that each source id made.
+    sources: BTreeMap<String, Value>,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self { conversations: BTreeMap::new(), ids: Random::new(0x0DD5) }
+        Self { conversations: BTreeMap::new(), ids: Random::new(0x0DD5), dedupe_source_ids: false }
     }
 }
 
@@ -45,6 +48,10 @@ impl Store {
     /// Makes a conversation unknown, as one deleted on the web page is.
     pub fn delete(&mut self, id: &str) {
         self.conversations.remove(id);
+    }
+
+    pub fn dedupe_source_ids(&mut self, dedupe: bool) {
+        self.dedupe_source_ids = dedupe;
     }
 
     pub fn conversation(&self, id: &str) -> Option<&Conversation> {
@@ -142,7 +149,15 @@ impl Store {
             "external_conversation_item" => {
                 let item = self.stored(&item(data)?);
                 let item_id = item["id"].clone();
-                self.find(id)?.items.push(item);
+                let dedupe = self.dedupe_source_ids;
+                let conversation = self.find(id)?;
+                if let Some(source) = data.get("source_id").and_then(Value::as_str) {
+                    let first = conversation.sources.entry(source.to_owned()).or_insert_with(|| item_id.clone());
+                    if dedupe && *first != item_id {
+                        return Ok((202, json!({"queued": false, "item_id": first})));
+                    }
+                }
+                conversation.items.push(item);
                 json!({"queued": false, "item_id": item_id})
             }
             "compaction" => {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -38,7 +39,7 @@ pub struct Request {
     pub connection: u64,
     /// What it was struck with.
     pub fault: Fault,
-    /// Whether the server acted on it (it may have refused it).
+    /// Whether the server acted on it (it may have refused it) when it came.
     pub committed: bool,
     /// The status that was sent, whole or in part.
     pub status: Option<u16>,
@@ -165,6 +166,12 @@ impl Sink {
         self.shared.state().requests.clone()
     }
 
+    /// Whether a source id that was posted before is answered with the item it made then, as the real server does.
+    /// Off at first: the harder server, that relies on nobody and makes a second item.
+    pub fn dedupe_source_ids(&self, dedupe: bool) {
+        self.shared.change(|state| state.store.dedupe_source_ids(dedupe));
+    }
+
     /// Strikes the next POSTs with these, one each; those after them go by the script.
     pub fn next_posts(&self, faults: impl IntoIterator<Item = Fault>) {
         self.shared.change(|state| state.plan.queue(faults));
@@ -284,8 +291,14 @@ async fn converse(shared: Arc<Shared>, keep_alive: Duration, mut stream: TcpStre
 
 /// Does to one request what its fault says. `false`: the connection is over.
 async fn answer(shared: &Shared, connection: u64, raw: &Raw, stream: &mut TcpStream) -> io::Result<bool> {
-    let (fault, response) = shared.change(|state| act(state, connection, raw));
+    let left = has_left(stream)?;
+    let (fault, mut response) = shared.change(|state| act(state, connection, raw, left));
     match fault {
+        Fault::LateCommit(delay) => {
+            tokio::time::sleep(delay).await;
+            response = shared.change(|state| state.store.handle(raw));
+        }
+        Fault::ClientLeft => return Ok(false),
         Fault::Reset | Fault::ResetAfterCommit => {
             stream.set_zero_linger()?;
             return Ok(false);
@@ -306,8 +319,17 @@ async fn answer(shared: &Shared, connection: u64, raw: &Raw, stream: &mut TcpStr
     Ok(true)
 }
 
+/// Whether the client has closed its side. Asked of the system, since the runtime learns of it later.
+fn has_left(stream: &TcpStream) -> io::Result<bool> {
+    let socket = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
+    Ok(match socket.peek(&mut [0]) {
+        Ok(waiting) => waiting == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    })
+}
+
 /// Chooses the fault, commits unless that forbids it, and records both. One step: no other request comes between.
-fn act(state: &mut State, connection: u64, raw: &Raw) -> (Fault, Response) {
+fn act(state: &mut State, connection: u64, raw: &Raw, left: bool) -> (Fault, Response) {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut request = Request {
         method: raw.method.clone(),
@@ -322,13 +344,14 @@ fn act(state: &mut State, connection: u64, raw: &Raw) -> (Fault, Response) {
         committed: false,
         status: None,
     };
-    let fault = state.plan.choose(&request);
+    let fault = if left { Fault::ClientLeft } else { state.plan.choose(&request) };
     let instead = match &fault {
         Fault::Status(status) => Some(Response::error(*status, &[])),
         Fault::RetryAfter(status, value) => Some(Response::error(*status, &[("retry-after", value)])),
         Fault::Redirect => Some(Response::html(302, &[("location", "/login")])),
         Fault::Html => Some(Response::html(200, &[])),
-        Fault::Reset | Fault::Stall => Some(Response::error(500, &[])),
+        // Not sent, or replaced by that of the commit to come.
+        Fault::Reset | Fault::Stall | Fault::LateCommit(_) | Fault::ClientLeft => Some(Response::error(500, &[])),
         _ => None,
     };
     request.committed = instead.is_none();
@@ -340,8 +363,10 @@ fn act(state: &mut State, connection: u64, raw: &Raw) -> (Fault, Response) {
             _ => answered,
         }
     });
-    let silent =
-        [Fault::Reset, Fault::ResetAfterCommit, Fault::Stall, Fault::StallAfterCommit].contains(&fault);
+    let silent = matches!(
+        fault,
+        Fault::Reset | Fault::ResetAfterCommit | Fault::Stall | Fault::StallAfterCommit | Fault::ClientLeft
+    );
     request.status = (!silent).then_some(response.status);
     request.fault = fault.clone();
     state.requests.push(request);

@@ -113,7 +113,8 @@ impl Deliver {
             Outcome::Refused(reason) => {
                 let conversation = &self.conversation;
                 tracing::error!(%conversation, %row, kind, "set aside as a dead letter: {reason}");
-                let body = body::event(post, &self.agent, None).map(Vec::from).unwrap_or_default();
+                let body = body::event(post, &self.agent, settled.last_item.as_ref());
+                let body = body.map(Vec::from).unwrap_or_default();
                 let doubtful = settled.doubtful;
                 let at_ms = now_ms();
                 record.dead_letter =
@@ -130,20 +131,20 @@ impl Deliver {
 
     /// Sends an item until the server has it or will never take it.
     async fn send_item(&mut self, post: &Post, item: &Item, turn: &ResponseId) -> Settled {
-        let mut doubtful = false;
+        let (mut doubtful, mut last_item) = (false, None);
         loop {
             self.wait_for_claim().await;
-            let fault = match self.look_and_send(post, item, turn).await {
+            let fault = match self.look_and_send(post, item, turn, &mut last_item).await {
                 Ok(id) => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Delivered(id), doubtful };
+                    return Settled { outcome: Outcome::Delivered(id), doubtful, last_item };
                 }
                 Err(fault) => fault,
             };
             match verdict(&fault) {
                 Verdict::DeadLetter => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful };
+                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful, last_item };
                 }
                 Verdict::ReadBack => {
                     doubtful = true;
@@ -173,20 +174,21 @@ impl Deliver {
         }
     }
 
-    /// Settles a doubt, then sends the item unless it is there already.
+    /// Settles a doubt, then sends the item unless it is there already. Notes the conversation's last item where
+    /// a compaction names it.
     async fn look_and_send(
         &mut self,
         post: &Post,
         item: &Item,
         turn: &ResponseId,
+        last_item: &mut Option<ItemId>,
     ) -> Result<Option<ItemId>, Fault> {
         if let Some(found) = self.find(item, turn).await.map_err(no_refusal)? {
             return Ok(Some(found));
         }
-        let last_item = match item {
-            Item::Compaction(_) => self.client.last_item(&self.conversation).await.map_err(no_refusal)?,
-            _ => None,
-        };
+        if matches!(item, Item::Compaction(_)) {
+            *last_item = self.client.last_item(&self.conversation).await.map_err(no_refusal)?;
+        }
         self.attempt(post, last_item.as_ref()).await
     }
 
@@ -236,6 +238,8 @@ struct Settled {
     outcome: Outcome,
     /// Whether an earlier try may have been stored after all.
     doubtful: bool,
+    /// The item that a compaction reaches to.
+    last_item: Option<ItemId>,
 }
 
 /// A refused read says nothing of the item that was to be sent after it.

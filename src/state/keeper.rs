@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::StateError;
 use super::bridge::Bridge;
-use super::ledger::{Account, Record};
+use super::ledger::{Account, Record, Standing};
 use crate::event::Binding;
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
@@ -137,12 +137,12 @@ impl Keeper {
         self.bridge.heartbeat(now_ms)
     }
 
-    /// Whether the server's item is known to be ours and recorded.
-    pub fn has_item(&self, id: &ItemId) -> Result<bool, StateError> {
+    /// How the server's item stands, if it is known to be ours and recorded.
+    pub fn standing(&self, id: &ItemId) -> Result<Option<Standing>, StateError> {
         let waiting = self
             .unwritten_records()
             .any(|record| record.item.as_ref().is_some_and(|i| i.id.as_ref() == Some(id)));
-        Ok(waiting || self.account.has_item(id)?)
+        if waiting { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
     }
 
     /// Whether any item is recorded.

@@ -125,6 +125,7 @@ impl Deliver {
     }
 
     async fn send_once(&mut self, post: &Post) {
+        self.wait_for_claim().await;
         if let Err(fault) = self.attempt(post, None).await {
             tracing::debug!(conversation = %self.conversation, "left out, the next one says the same: {fault}");
         }

@@ -12,18 +12,12 @@ fn mask(text: &str) -> String {
     filter(&[]).mask(text).into_owned()
 }
 
-/// Made up, and put together here so that no scanner of this repository takes them for real ones.
-/// In each, `{}` stands where the secret begins, and behind it the secret.
+/// Secrets, each with what is shown of it. They are made up, and put together here so that no scanner of this
+/// repository takes them for real ones.
 pub(in super::super) fn samples() -> Vec<(String, String)> {
     let hex = "9f86d081884c7d659a2feaa0c55ad015";
     let alnum = "Zx8Qw3Er5Ty7Ui9Op1As2Df4Gh6Jk8Lz0Xc3Vb5N";
     let upper = "Q3ZT7XK2M5PL4R6W";
-    let block = format!(
-        "\n{}\n{}\nAbc=\n",
-        "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC".repeat(2),
-        "q83vEjRWeJCrze8B".repeat(4)
-    );
-    let end = "-----END RSA PRIVATE KEY-----";
     let own = |head: &str, secret: &str| (format!("{head}{secret}"), format!("{head}{MASK}"));
     let mut samples = Vec::new();
     for head in [
@@ -103,6 +97,19 @@ pub(in super::super) fn samples() -> Vec<(String, String)> {
         address.push_str("@host/x");
         shown.push_str("@host/x");
     }
+    samples.extend(enclosed());
+    samples
+}
+
+/// Samples with something behind the secret that stays.
+fn enclosed() -> Vec<(String, String)> {
+    let block = format!(
+        "\n{}\n{}\nAbc=\n",
+        "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC".repeat(2),
+        "q83vEjRWeJCrze8B".repeat(4)
+    );
+    let end = "-----END RSA PRIVATE KEY-----";
+    let mut samples = Vec::new();
     for (before, secret, after) in [
         ("postgres://ada:", "p", "@db:5432/x"),
         ("redis://:", "p@ss#1", "@db"),

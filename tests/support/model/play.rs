@@ -245,7 +245,7 @@ impl<'a> Play<'a> {
         let text = format!("sum {}", self.number());
         let framed = self.writer.framed(&text);
         self.note(&format!("compaction {text}: {head} and {tail} of {len}"));
-        let boundary = self.reference.say(vec![format!("compaction: {text}")]);
+        let boundary = self.reference.sum_up(vec![format!("compaction: {text}")]);
         let mut after: Vec<Entry> = self.live[..head].to_vec();
         let mut kept = self.live[len - tail..].to_vec();
         if self.version >= (0, 19) && self.random.happens(25) && kept[0].boundary.is_none() && !is_summary(&kept[0]) {

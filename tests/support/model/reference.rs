@@ -28,7 +28,14 @@ pub struct Holdings(Vec<Said>);
 impl Reference {
     /// Something new was said. Returns its number.
     pub fn say(&mut self, lines: Vec<String>) -> usize {
-        self.said.push(Said { lines, live: true, archived: false, left_behind: false, shown: false });
+        let number = self.sum_up(lines);
+        self.said[number].live = true;
+        number
+    }
+
+    /// A summary is at hand, to be kept by the compaction that it is of.
+    pub fn sum_up(&mut self, lines: Vec<String>) -> usize {
+        self.said.push(Said { lines, live: false, archived: false, left_behind: false, shown: false });
         self.said.len() - 1
     }
 

@@ -54,13 +54,13 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<(), SourceError> {
     let due = occasions.are_due(open.newest_session()?);
+    bind(open, feeds)?;
     for feed in feeds.iter_mut() {
         if due {
             feed.re_anchor(open)?;
         }
         feed.expect_more();
     }
-    bind(open, feeds)?;
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;

@@ -43,8 +43,9 @@ impl Reference {
     pub fn catch_up(&mut self, live: &[usize]) {
         let kept = (0..self.said.len()).filter(|n| self.said[*n].archived || self.said[*n].left_behind);
         for n in kept.chain(live.iter().copied()).collect::<Vec<_>>() {
-            if !self.said[n].shown {
-                self.said[n].shown = true;
+            // A boundary needs something to stand behind.
+            let nothing_before = self.transcript.is_empty() && self.said[n].lines[0].starts_with("compaction");
+            if !std::mem::replace(&mut self.said[n].shown, true) && !nothing_before {
                 self.transcript.extend_from_slice(&self.said[n].lines);
             }
         }

@@ -13,6 +13,7 @@ use rusqlite::Connection;
 pub struct Schema {
     messages: BTreeSet<String>,
     sessions: BTreeSet<String>,
+    counts_ids: bool,
     cookie: i64,
 }
 
@@ -53,12 +54,18 @@ impl Schema {
             let mut statement = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
             statement.query_map([table], |row| row.get(0))?.collect()
         };
-        Ok(Self { messages: columns("messages")?, sessions: columns("sessions")?, cookie })
+        let counts_ids = !columns("sqlite_sequence")?.is_empty();
+        Ok(Self { messages: columns("messages")?, sessions: columns("sessions")?, counts_ids, cookie })
     }
 
     /// SQLite's own count of schema changes.
     pub(super) fn cookie(conn: &Connection) -> rusqlite::Result<i64> {
         conn.prepare_cached("PRAGMA schema_version")?.query_row([], |r| r.get(0))
+    }
+
+    /// Whether ids are never given out twice, and the highest one is on record.
+    pub(super) fn counts_ids(&self) -> bool {
+        self.counts_ids
     }
 
     pub(super) fn cookie_read(&self) -> i64 {

@@ -245,7 +245,8 @@ impl Rewrite {
     /// summary, also one that took that up.
     fn keeps(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        let same = |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
+        let same =
+            |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
         self.ghosts
             .iter()
             .skip(self.next)

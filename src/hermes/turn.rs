@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::connection::{Open, SourceError};
 use super::rewrite::is_summary;
-use super::tool_calls;
+use super::{content, synthetic, tool_calls};
 use crate::event::{OpenTurn, Resume, Role, Row, Standing};
 use crate::ids::{HermesSessionId, MessageId, ResponseId};
 
@@ -16,6 +16,14 @@ pub fn closes(row: &Row) -> bool {
     row.role == Role::Assistant
         && (tool_calls::parse(calls, row.id).is_empty()
             || (row.finish_reason.as_deref() == Some("stop") && !tool_calls::is_well_formed_list(calls)))
+}
+
+/// Whether Hermes put a row in the user's role beside the turns: what a compaction adds to the transcript for the
+/// model's sake, amid a turn or between two.
+#[must_use]
+pub fn is_aside(row: &Row) -> bool {
+    let text = row.content.as_deref().filter(|_| row.role == Role::User);
+    text.is_some_and(|stored| synthetic::is_aside(&content::decode_user(stored).text))
 }
 
 impl Open {
@@ -51,7 +59,8 @@ impl Open {
         let mut earliest = None;
         while let Some(row) = self.row_before(session, at)? {
             at = MessageId::new(row.id.get() - 1);
-            if row.standing == Standing::TakenBack || repeated.contains(&row.id) || is_summary(&row) {
+            let beside = repeated.contains(&row.id) || is_summary(&row) || is_aside(&row);
+            if row.standing == Standing::TakenBack || beside {
                 continue;
             }
             match row.role {

@@ -145,6 +145,7 @@ impl Lane {
             }
             Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
+            Step::Beside(_) => {}
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}
                 Verdict::Reached(recovery) => {
@@ -166,7 +167,10 @@ impl Lane {
         true
     }
 
-    async fn bound(&mut self, binding: &Binding) {
+    async fn bound(&mut self, binding: &mut Binding) {
+        // A turn whose end no row told was settled all the same; should rows of it come, it goes on.
+        let lapsed = binding.resume.turn.take_if(|turn| !turn.closed && self.deliver.is_settled(&turn.id));
+        self.turns.recall(lapsed.map(|turn| turn.id), self.deliver.title());
         let fresh = binding.resume.last == MessageId::ZERO && binding.resume.partial.is_none();
         if fresh {
             self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);

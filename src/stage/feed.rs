@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::seek;
-use crate::event::{Binding, Reading, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
@@ -55,6 +56,7 @@ pub struct Feed {
     lane: LaneSender,
     taken: TakenBySibling,
     memory: Memory,
+    watch: Watch,
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
@@ -66,6 +68,8 @@ struct Following {
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
+    /// Something beside the rows is still to be told.
+    untold: bool,
 }
 
 impl Feed {
@@ -81,7 +85,8 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        Self { conversation, target, lane, taken, memory, resume, following: None, refused: Vec::new() }
+        let (watch, following, refused) = (Watch::default(), None, Vec::new());
+        Self { conversation, target, lane, taken, memory, watch, resume, following, refused }
     }
 
     /// The lane was started anew, and has delivered up to `resume`.
@@ -151,7 +156,9 @@ impl Feed {
             rewrites,
             turn_closed: false,
             caught_up: false,
+            untold: false,
         });
+        self.watch = Watch::new();
         self.refused.clear();
         self.send(Reading::Bound(binding));
         Ok(())
@@ -222,6 +229,7 @@ impl Feed {
             open.judge(&mut following.rewrites, &mut row, next, &|range| self.memory.range(range))?;
         }
         self.memory.note(row.id, row.trace);
+        self.watch.note(&row);
         following.read_to = row.id;
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
@@ -266,7 +274,7 @@ impl Feed {
     /// Whether there was nothing more to read and to tell at the last scan.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.following.as_ref().is_some_and(|following| following.caught_up && !following.turn_closed)
+        self.following.as_ref().is_some_and(|f| f.caught_up && !f.turn_closed && !f.untold)
     }
 
     /// Once it has caught up: tells what a closed turn has used.
@@ -299,9 +307,54 @@ impl Feed {
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,
+            untold: false,
         };
+        self.watch.follow();
         self.send(Reading::Continued(child));
         Ok(true)
+    }
+
+    /// The session to ask after beside its rows: one in which something happens, or any where that is `due`.
+    #[must_use]
+    pub fn watched(&self, due: bool) -> Option<&HermesSessionId> {
+        let following = self.following.as_ref()?;
+        (due || following.untold || self.watch.is_awake()).then_some(&following.session)
+    }
+
+    /// Tells of a compaction that has begun.
+    pub fn tell_beginning(&mut self, seen: &Seen) {
+        let Some(following) = &self.following else { return };
+        if let Some(lock) = self.watch.beginning(&following.session, seen)
+            && self.lane.has_room()
+        {
+            self.watch.begun(lock);
+            self.send(Reading::Beside(Beside::Compacting));
+        }
+    }
+
+    /// Tells what else has changed, once it has caught up: behind all rows that were there when it was looked at.
+    pub fn tell_beside(&mut self, open: &Open, seen: &Seen) -> Result<(), SourceError> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        if !following.caught_up {
+            return Ok(());
+        }
+        let session = following.session.clone();
+        self.watch.see(&session, seen);
+        while let Some(news) = self.watch.news(&session, seen) {
+            following.untold = !self.lane.has_room();
+            if following.untold {
+                return Ok(());
+            }
+            self.watch.told(&news);
+            let news = match news {
+                Beside::Title(title) => Beside::Title(open.name(&session, &title)?),
+                other => other,
+            };
+            // Room was asked for, as in `send`.
+            let _ = self.lane.readings.try_send(Reading::Beside(news));
+        }
+        following.untold = false;
+        Ok(())
     }
 
     fn send(&self, reading: Reading) {

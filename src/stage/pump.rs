@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::beside;
 use super::feed::Feed;
 use crate::hermes::{Limits, Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
@@ -61,6 +62,11 @@ pub fn pump(
         feed.expect_more();
     }
     bind(open, feeds)?;
+    // Before the rows: what is said of a session then stands behind rows that this look reads.
+    let seen = beside::look(open, feeds, due);
+    for feed in feeds.iter_mut() {
+        feed.tell_beginning(&seen);
+    }
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;
@@ -71,9 +77,13 @@ pub fn pump(
             }
         }
         if !went_on {
-            return Ok(());
+            break;
         }
     }
+    for feed in feeds.iter_mut() {
+        feed.tell_beside(open, &seen)?;
+    }
+    Ok(())
 }
 
 /// Finds the sessions of the feeds that have none.

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::ids::{HermesSessionId, MessageId};
 
+mod notes;
+
 fn row(role: Role, content: &str) -> Row {
     Row {
         id: MessageId::new(7),

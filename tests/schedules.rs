@@ -74,7 +74,12 @@ fn every_item_is_committed_once_and_in_order_under_random_schedules() {
         started.elapsed()
     );
     let again: Vec<String> = failed.iter().map(|seed| replay(*seed)).collect();
-    assert!(failed.is_empty(), "{} schedules failed; to play them again:\n{}", failed.len(), again.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} schedules failed; to play them again:\n{}",
+        failed.len(),
+        again.join("\n")
+    );
     assert!(count < 1_000 || kills >= 200, "too few kills: {kills}");
 }
 

@@ -152,7 +152,8 @@ impl Store {
                 let dedupe = self.dedupe_source_ids;
                 let conversation = self.find(id)?;
                 if let Some(source) = data.get("source_id").and_then(Value::as_str) {
-                    let first = conversation.sources.entry(source.to_owned()).or_insert_with(|| item_id.clone());
+                    let first =
+                        conversation.sources.entry(source.to_owned()).or_insert_with(|| item_id.clone());
                     if dedupe && *first != item_id {
                         return Ok((202, json!({"queued": false, "item_id": first})));
                     }

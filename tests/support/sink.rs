@@ -361,7 +361,9 @@ fn act(state: &mut State, connection: u64, raw: &Raw, left: bool) -> (Fault, Res
         Fault::Redirect => Some(Response::html(302, &[("location", "/login")])),
         Fault::Html => Some(Response::html(200, &[])),
         // Not sent, or replaced by that of the commit to come.
-        Fault::Reset | Fault::Stall | Fault::LateCommit(_) | Fault::ClientLeft => Some(Response::error(500, &[])),
+        Fault::Reset | Fault::Stall | Fault::LateCommit(_) | Fault::ClientLeft => {
+            Some(Response::error(500, &[]))
+        }
         _ => None,
     };
     request.committed = instead.is_none();

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod attach;
 mod check;
 mod completions;
+mod dead_letters;
 pub mod exit;
 mod finding;
 mod man;
@@ -15,6 +16,7 @@ mod resolve;
 mod run;
 mod schema;
 pub mod telemetry;
+mod when;
 mod world;
 
 /// Help is laid out for this many columns whatever the terminal, so that it reads the same everywhere.
@@ -47,6 +49,8 @@ pub enum Command {
     Attach(attach::Attach),
     /// Say what is wrong before it hurts: first the configuration, then the world around it
     Check(check::Check),
+    /// See what the server would not take, send it again or throw it away
+    DeadLetters(dead_letters::DeadLetters),
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print the completions for a shell
@@ -61,6 +65,7 @@ pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),
+        Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
         Command::Schema => schema::run()?,
         Command::Completions(arguments) => completions::run(&arguments)?,
         Command::Man(arguments) => man::run(&arguments)?,

@@ -22,6 +22,7 @@ use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::StateError;
 
 pub mod prospect;
+pub mod replay;
 
 mod lane;
 mod lanes;

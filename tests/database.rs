@@ -1,5 +1,7 @@
 //! A database that comes late, changes its ways, or is replaced under the mirror's feet.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is to fail its test")]
+
 mod support;
 
 use std::fs;

@@ -3,8 +3,9 @@
 mod support;
 
 use support::hermes_db::Message;
-use support::mirror::World;
-use support::shown::usages;
+use support::mirror::{PATIENCE, World, write};
+use support::shown::{shown, usages};
+use support::sink::State;
 
 #[test]
 fn a_plain_turn_runs_shows_its_messages_and_is_idle() {
@@ -117,7 +118,7 @@ fn images_go_along_and_text_that_nobody_typed_is_marked() {
 #[test]
 fn usage_is_told_once_for_a_closed_turn_with_the_model_of_the_row() {
     let world = World::new();
-    support::mirror::write(&world.path("hermes/config.yaml"), "model: from-the-configuration\n");
+    write(&world.path("hermes/config.yaml"), "model: from-the-configuration\n");
     let mut db = world.hermes();
     let mirror = world.attach();
     db.append("s", &Message::user("q"));
@@ -127,16 +128,14 @@ fn usage_is_told_once_for_a_closed_turn_with_the_model_of_the_row() {
     db.count_tokens("s", 900, 5, 100);
     db.append("s", &Message::answer("a"));
     let told = |n: usize| {
-        let enough = |state: &support::sink::State| usages(state.events(&world.conversation)).len() >= n;
-        assert!(world.sink.wait_until(enough, support::mirror::PATIENCE));
+        let enough = |state: &State| usages(state.events(&world.conversation)).len() >= n;
+        assert!(world.sink.wait_until(enough, PATIENCE));
     };
     told(1);
     // A turn that used nothing has nothing to tell.
     db.turn("s", "q2", "a2");
-    world.sink.wait_until(
-        |state| support::shown::shown(state.events(&world.conversation)).len() >= 10,
-        support::mirror::PATIENCE,
-    );
+    let shown = |state: &State| shown(state.events(&world.conversation)).len() >= 10;
+    assert!(world.sink.wait_until(shown, PATIENCE));
     db.count_tokens("s", 100, 1, 0);
     db.commit(|write| write.execute("UPDATE sessions SET model = NULL", []).unwrap());
     db.turn("s", "q3", "a3");

@@ -2,84 +2,9 @@
 
 mod support;
 
+use support::acts::{KEPT, TWO_TURNS, check, then, turn_with_a_tool, two_turns};
 use support::hermes_db::{HermesDb, Kept, Message, Summary, Version};
 use support::mirror::World;
-
-/// Whether the mirror sees a rewrite as it happens, finds it after a pause, or starts after all of it; the last two
-/// also with reads and a lane that hold but a row.
-const WAYS: [Way; 5] = [Way::Live, Way::Down, Way::DownNarrow, Way::Late, Way::LateNarrow];
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Live,
-    Down,
-    DownNarrow,
-    Late,
-    LateNarrow,
-}
-
-impl Way {
-    fn is_late(self) -> bool {
-        matches!(self, Self::Late | Self::LateNarrow)
-    }
-
-    fn world(self) -> World {
-        let world = World::new();
-        if matches!(self, Self::DownNarrow | Self::LateNarrow) {
-            world.configure("[read]\nbatch_rows = 1\n[deliver]\nqueue_rows = 1\n");
-        }
-        world
-    }
-}
-
-/// Plays two acts on a fresh database in each way and checks what is shown in the end.
-/// `before`: how much of it the first act shows.
-fn check(
-    version: Version,
-    first: impl Fn(&mut HermesDb),
-    before: usize,
-    second: impl Fn(&mut HermesDb),
-    expected: &[&str],
-) {
-    for way in WAYS {
-        println!("{way:?}");
-        let world = way.world();
-        let mut db = HermesDb::create_as(&world.db_path(), version);
-        db.session("s", Some(&world.workspace()));
-        let mut mirror = (!way.is_late()).then(|| world.attach());
-        first(&mut db);
-        if !way.is_late() {
-            world.expect(&expected[..before]);
-        }
-        if matches!(way, Way::Down | Way::DownNarrow) {
-            mirror.take().unwrap().stop();
-        }
-        second(&mut db);
-        world.expect_all(mirror.unwrap_or_else(|| world.attach()), expected);
-    }
-}
-
-const KEPT: Kept = Kept { head: 1, tail: 2 };
-
-fn two_turns(db: &mut HermesDb) {
-    db.turn("s", "one", "first");
-    db.turn("s", "two", "second");
-}
-
-const TWO_TURNS: [&str; 8] = [
-    "running 1",
-    "1 user: one",
-    "1 agent: first",
-    "idle 1", //
-    "running 3",
-    "3 user: two",
-    "3 agent: second",
-    "idle 3",
-];
-
-fn then<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&TWO_TURNS, more].concat()
-}
 
 #[test]
 fn an_in_place_compaction_is_one_boundary_and_repeats_nothing() {
@@ -167,6 +92,31 @@ fn a_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
 }
 
 #[test]
+fn a_row_that_compaction_after_compaction_keeps_is_never_shown_again() {
+    let second = |db: &mut HermesDb| {
+        db.compact_in_place("s", Kept { head: 1, tail: 3 }, Summary::Row("sum 1"));
+        db.compact_in_place("s", Kept { head: 1, tail: 3 }, Summary::Merged("sum 2"));
+        db.turn("s", "three", "third");
+        db.compact_in_place("s", KEPT, Summary::Row("sum 3"));
+        db.append("s", &Message::user("four"));
+    };
+    let end = [
+        "compaction: sum 1",
+        "compaction: sum 2",
+        "running 14",
+        "14 user: three",
+        "14 agent: third",
+        "idle 14", //
+        "compaction: sum 3",
+        "running 20",
+        "20 user: four",
+    ];
+    for version in [Version::V19, Version::V20] {
+        check(version, two_turns, 8, second, &then(&end));
+    }
+}
+
+#[test]
 fn two_compactions_in_the_same_words_are_two_boundaries() {
     let second = |db: &mut HermesDb| {
         db.compact_in_place("s", KEPT, Summary::Row("sum"));
@@ -206,13 +156,6 @@ fn five_compactions_in_a_session_are_five_boundaries() {
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     check(Version::V19, two_turns, 8, second, &expected);
     check(Version::V20, two_turns, 8, second, &expected);
-}
-
-fn turn_with_a_tool(db: &mut HermesDb) {
-    db.turn("s", "one", "first");
-    db.append("s", &Message::user("look"));
-    db.append("s", &Message::tools("", &[("c1", "terminal", "{}")]));
-    db.append("s", &Message::result("c1", "out 1"));
 }
 
 #[test]
@@ -264,81 +207,12 @@ fn rows_archived_before_they_were_shown_are_shown() {
         "3 agent: unseen",
         "idle 3",
         "compaction: sum",
-        "running 11",
-        "11 user: three",
-        "11 agent: third",
-        "idle 11",
+        "running 10",
+        "10 user: three",
+        "10 agent: third",
+        "idle 10",
     ];
     check(Version::V19, turn_with_a_tool, 8, second, &expected);
-}
-
-#[test]
-fn a_fork_compaction_is_followed_into_its_child() {
-    for version in [Version::V13, Version::V18, Version::V19, Version::V20] {
-        let second = |db: &mut HermesDb| {
-            db.compact_by_fork("s", "child", KEPT, Summary::Row("sum"));
-            db.turn("child", "three", "third");
-        };
-        let end = ["compaction: sum", "running 9", "9 user: three", "9 agent: third", "idle 9"];
-        check(version, two_turns, 8, second, &then(&end));
-    }
-}
-
-#[test]
-fn a_chain_of_three_forks_is_followed_to_its_end() {
-    let second = |db: &mut HermesDb| {
-        for (parent, child) in [("s", "c1"), ("c1", "c2"), ("c2", "c3")] {
-            db.compact_by_fork(parent, child, KEPT, Summary::Row(child));
-            db.turn(child, "q", child);
-        }
-    };
-    let mut end = Vec::new();
-    for (child, opener) in [("c1", 9), ("c2", 15), ("c3", 21)] {
-        end.push(format!("compaction: {child}"));
-        end.extend([format!("running {opener}"), format!("{opener} user: q")]);
-        end.extend([format!("{opener} agent: {child}"), format!("idle {opener}")]);
-    }
-    let end: Vec<&str> = end.iter().map(String::as_str).collect();
-    check(Version::V19, two_turns, 8, second, &then(&end));
-}
-
-#[test]
-fn a_fork_amid_a_turn_leaves_the_turn_whole() {
-    let second = |db: &mut HermesDb| {
-        db.compact_by_fork("s", "child", Kept { head: 0, tail: 3 }, Summary::Merged("sum"));
-        db.append("child", &Message::answer("done"));
-    };
-    let expected = [
-        "running 1",
-        "1 user: one",
-        "1 agent: first",
-        "idle 1", //
-        "running 3",
-        "3 user: look",
-        "3 call c1 terminal {}",
-        "3 output c1: out 1",
-        "compaction: sum",
-        "3 agent: done",
-        "idle 3",
-    ];
-    check(Version::V19, turn_with_a_tool, 8, second, &expected);
-}
-
-#[test]
-fn a_child_seen_before_its_rows_is_followed_once_they_come() {
-    let world = World::new();
-    let mut db = world.hermes();
-    let mirror = world.attach();
-    two_turns(&mut db);
-    world.expect(&TWO_TURNS);
-    db.begin_fork("s", "child");
-    // Another session's row shows that the mirror has looked since.
-    db.session("other", None);
-    db.turn("other", "x", "y");
-    db.finish_fork("s", "child", KEPT, Summary::Row("sum"));
-    db.turn("child", "three", "third");
-    let end = ["compaction: sum", "running 11", "11 user: three", "11 agent: third", "idle 11"];
-    world.expect_all(mirror, &then(&end));
 }
 
 #[test]
@@ -368,15 +242,13 @@ fn what_was_taken_back_unseen_is_not_shown_and_a_retry_is() {
         db.turn("s", "two", "again");
     };
     let expected = then(&["running 7", "7 user: two", "7 agent: again", "idle 7"]);
-    for way in [Way::Down, Way::Late] {
+    for seen_first in [true, false] {
         let world = World::new();
         let mut db = world.hermes();
-        if way == Way::Down {
-            let mirror = world.attach();
-            two_turns(&mut db);
+        let mirror = seen_first.then(|| world.attach());
+        two_turns(&mut db);
+        if let Some(mirror) = mirror {
             world.expect_all(mirror, &TWO_TURNS);
-        } else {
-            two_turns(&mut db);
         }
         second(&mut db);
         world.expect_all(world.attach(), &expected);
@@ -436,41 +308,4 @@ fn what_was_taken_back_after_it_was_shown_stays_shown_and_a_compaction_repeats_n
         second(&mut db);
         world.expect_all(mirror, &then(&end));
     }
-}
-
-/// A mirror that was killed anywhere within the rows of a rewrite goes on as if it had not been.
-fn check_every_start(rewrite: impl Fn(&mut HermesDb), session: &str, rows: std::ops::Range<i64>) {
-    for last in rows {
-        println!("killed behind row {last}");
-        let world = World::new();
-        let mut db = world.hermes();
-        two_turns(&mut db);
-        rewrite(&mut db);
-        let cursor = format!(r#"{{"hermes_session_id": "{session}", "last_id": {last}, "heartbeat_ms": 1}}"#);
-        support::mirror::write(&world.bridge("a").join("hermes_forwarder.json"), &cursor);
-        // The boundary needs an item to stand behind.
-        let before =
-            serde_json::json!({"type": "message", "role": "user", "response_id": "r", "content": []});
-        world.sink.add_item(&world.conversation, &before);
-        let mirror = world.attach();
-        db.turn(session, "three", "third");
-        let wait = |state: &support::sink::State| {
-            support::shown::shown(state.events(&world.conversation)).iter().any(|line| line == "idle 9")
-        };
-        assert!(world.sink.wait_until(wait, support::mirror::PATIENCE), "{:?}", world.shown());
-        mirror.stop();
-        let turn = ["running 9", "9 user: three", "9 agent: third", "idle 9"];
-        let boundary = if last < 6 { vec!["compaction: sum"] } else { vec![] };
-        assert_eq!(world.shown(), [boundary, turn.to_vec()].concat());
-    }
-}
-
-#[test]
-fn a_restart_amid_the_rows_of_a_compaction_repeats_none() {
-    check_every_start(|db| db.compact_in_place("s", KEPT, Summary::Row("sum")), "s", 4..9);
-}
-
-#[test]
-fn a_restart_amid_the_rows_of_a_fork_repeats_none() {
-    check_every_start(|db| db.compact_by_fork("s", "child", KEPT, Summary::Row("sum")), "child", 5..9);
 }

@@ -74,7 +74,8 @@ impl Attach {
     }
 }
 
-fn obey(flag: &str, result: Result<(), ValueError>) -> Result<(), Misuse> {
+/// Turns a rule's verdict on a flag's value into what is said of it.
+pub fn obey(flag: &str, result: Result<(), ValueError>) -> Result<(), Misuse> {
     result.map_err(|error| Misuse::new(format!("{flag} {error}"), error.help))
 }
 

@@ -98,7 +98,7 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<Verdict, SourceError> {
-        let ghosts = |from, first| self.ghosts(&row.session, from..row.id, first, remembered);
+        let ghosts = |from, first| self.ghosts(&row.session, from..first, remembered);
         let verdict = rewrites.judge(row, next, ghosts)?;
         if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
             return Ok(Verdict::Repeated);
@@ -143,7 +143,7 @@ impl Open {
         Ok(past)
     }
 
-    /// The mirrored rows of `range` that a rewrite beginning at `first` may re-insert.
+    /// The mirrored rows of `range` that a rewrite beginning at its end may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
     /// copies of rows that were archived or deleted by the same transaction, or of live ones with their own times.
@@ -151,11 +151,10 @@ impl Open {
         &self,
         session: &HermesSessionId,
         range: Range<MessageId>,
-        first: MessageId,
         remembered: Remembered<'_>,
     ) -> Result<Vec<Ghost>, SourceError> {
         let mut ghosts = Vec::new();
-        let begins_session = self.first_row(session)? == Some(first);
+        let begins_session = self.first_row(session)? == Some(range.end);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
             self.history(&parent.id, range.end, |row, live| {

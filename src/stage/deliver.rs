@@ -14,6 +14,7 @@ use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
 use crate::retry::{Backoff, Verdict, verdict};
 use crate::state::StateError;
+use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{DeliveredItem, EdgeStatus, NewDeadLetter, Record};
 
@@ -48,7 +49,7 @@ pub struct Deliver {
     doubt: Doubt,
     trouble: Trouble,
     edges: edge::Edges,
-    may_post: Box<dyn Fn() -> bool + Send>,
+    permit: Box<dyn Fn() -> Permit + Send>,
 }
 
 /// What a [`Deliver`] works with.
@@ -64,17 +65,17 @@ pub struct Parts {
     /// Waiting between tries.
     pub retry: config::Retry,
     /// Whether the claim on the session is still ours; asked before each post.
-    pub may_post: Box<dyn Fn() -> bool + Send>,
+    pub permit: Box<dyn Fn() -> Permit + Send>,
 }
 
 impl Deliver {
     /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { conversation, agent, client, keeper, retry, may_post } = parts;
+        let Parts { conversation, agent, client, keeper, retry, permit } = parts;
         let trouble = Trouble::new(conversation.clone(), &retry);
         let edges = edge::Edges::default();
-        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, may_post }
+        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, permit }
     }
 
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
@@ -113,7 +114,8 @@ impl Deliver {
             Outcome::Refused(reason) => {
                 let conversation = &self.conversation;
                 tracing::error!(%conversation, %row, kind, "set aside as a dead letter: {reason}");
-                let body = body::event(post, &self.agent, None).map(Vec::from).unwrap_or_default();
+                let body = body::event(post, &self.agent, settled.last_item.as_ref());
+                let body = body.map(Vec::from).unwrap_or_default();
                 let doubtful = settled.doubtful;
                 let at_ms = now_ms();
                 record.dead_letter =
@@ -123,6 +125,7 @@ impl Deliver {
     }
 
     async fn send_once(&mut self, post: &Post) {
+        self.wait_for_claim().await;
         if let Err(fault) = self.attempt(post, None).await {
             tracing::debug!(conversation = %self.conversation, "left out, the next one says the same: {fault}");
         }
@@ -130,20 +133,20 @@ impl Deliver {
 
     /// Sends an item until the server has it or will never take it.
     async fn send_item(&mut self, post: &Post, item: &Item, turn: &ResponseId) -> Settled {
-        let mut doubtful = false;
+        let (mut doubtful, mut last_item) = (false, None);
         loop {
             self.wait_for_claim().await;
-            let fault = match self.look_and_send(post, item, turn).await {
+            let fault = match self.look_and_send(post, item, turn, &mut last_item).await {
                 Ok(id) => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Delivered(id), doubtful };
+                    return Settled { outcome: Outcome::Delivered(id), doubtful, last_item };
                 }
                 Err(fault) => fault,
             };
             match verdict(&fault) {
                 Verdict::DeadLetter => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful };
+                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful, last_item };
                 }
                 Verdict::ReadBack => {
                     doubtful = true;
@@ -173,20 +176,21 @@ impl Deliver {
         }
     }
 
-    /// Settles a doubt, then sends the item unless it is there already.
+    /// Settles a doubt, then sends the item unless it is there already. Notes the conversation's last item where
+    /// a compaction names it.
     async fn look_and_send(
         &mut self,
         post: &Post,
         item: &Item,
         turn: &ResponseId,
+        last_item: &mut Option<ItemId>,
     ) -> Result<Option<ItemId>, Fault> {
         if let Some(found) = self.find(item, turn).await.map_err(no_refusal)? {
             return Ok(Some(found));
         }
-        let last_item = match item {
-            Item::Compaction(_) => self.client.last_item(&self.conversation).await.map_err(no_refusal)?,
-            _ => None,
-        };
+        if matches!(item, Item::Compaction(_)) {
+            *last_item = self.client.last_item(&self.conversation).await.map_err(no_refusal)?;
+        }
         self.attempt(post, last_item.as_ref()).await
     }
 
@@ -199,10 +203,9 @@ impl Deliver {
         Ok(self.client.post_event(&self.conversation, body).await?.item_id)
     }
 
-    /// A process that was paused may have lost its claim to a sibling meanwhile.
     async fn wait_for_claim(&mut self) {
-        while !(self.may_post)() {
-            tokio::time::sleep(crate::state::claims::HEARTBEAT).await;
+        while let Permit::Wait(time) = (self.permit)() {
+            tokio::time::sleep(time).await;
         }
     }
 
@@ -236,6 +239,8 @@ struct Settled {
     outcome: Outcome,
     /// Whether an earlier try may have been stored after all.
     doubtful: bool,
+    /// The item that a compaction reaches to.
+    last_item: Option<ItemId>,
 }
 
 /// A refused read says nothing of the item that was to be sent after it.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::StateError;
 use super::bridge::Bridge;
-use super::ledger::{Account, Record};
+use super::ledger::{Account, Record, Standing};
 use crate::event::Binding;
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
@@ -18,6 +18,7 @@ pub struct Keeper {
     account: Account,
     bridge: Bridge,
     unwritten: VecDeque<Entry>,
+    bound_ms: i64,
 }
 
 /// Something to be written down.
@@ -42,7 +43,7 @@ impl Keeper {
                 account.bind(&theirs)?;
             }
         }
-        Ok(Self { account, bridge, unwritten: VecDeque::new() })
+        Ok(Self { account, bridge, unwritten: VecDeque::new(), bound_ms: 0 })
     }
 
     /// Where to go on; `None` where nothing was followed yet.
@@ -56,6 +57,12 @@ impl Keeper {
         self.bridge.session()
     }
 
+    /// When this process laid the claim, in ms since the epoch.
+    #[must_use]
+    pub fn bound_ms(&self) -> i64 {
+        self.bound_ms
+    }
+
     /// When the claim was last renewed, in ms since the epoch.
     #[must_use]
     pub fn heartbeat_ms(&self) -> i64 {
@@ -64,6 +71,7 @@ impl Keeper {
 
     /// A session was bound.
     pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
+        self.bound_ms = now_ms;
         self.write(Entry::Bound(binding.clone()), now_ms)
     }
 
@@ -137,12 +145,13 @@ impl Keeper {
         self.bridge.heartbeat(now_ms)
     }
 
-    /// Whether the server's item is known to be ours and recorded.
-    pub fn has_item(&self, id: &ItemId) -> Result<bool, StateError> {
+    /// How the server's item stands, if it is known to be ours and recorded.
+    pub fn standing(&self, id: &ItemId) -> Result<Option<Standing>, StateError> {
         let waiting = self
             .unwritten_records()
             .any(|record| record.item.as_ref().is_some_and(|i| i.id.as_ref() == Some(id)));
-        Ok(waiting || self.bridge.item() == Some(id) || self.account.has_item(id)?)
+        let anchors = waiting || self.bridge.item() == Some(id);
+        if anchors { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
     }
 
     /// Whether any item is recorded.

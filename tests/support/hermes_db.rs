@@ -202,16 +202,21 @@ impl HermesDb {
             }
         }
         let mut tail = live.split_off(live.len().saturating_sub(kept.tail));
+        // A result without its call is not kept.
+        let orphans = tail.iter().take_while(|message| message.role == "tool").count();
+        tail.drain(..orphans);
         live.truncate(kept.head);
         match (summary, tail.first_mut()) {
             (Summary::Merged(text), Some(first)) => {
                 first.content = Some(merged(first.content.as_deref().unwrap_or_default(), text));
             }
-            (Summary::Row(text) | Summary::Merged(text), _) if keeps_times => {
-                live.push(Message::user(&framed(text)))
-            }
             (Summary::Row(text) | Summary::Merged(text), _) => {
-                live.push(Message::answer(&framed(text)).unfinished())
+                let row = if keeps_times {
+                    Message::user(&framed(text))
+                } else {
+                    Message::answer(&framed(text)).unfinished()
+                };
+                live.push(row);
             }
         }
         live.extend(tail);

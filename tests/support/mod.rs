@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken test server is to fail the test")]
 
+pub mod acts;
 pub mod fault;
 pub mod hermes_db;
 pub mod hermes_message;

@@ -9,6 +9,7 @@ use crate::event::Item;
 use crate::ids::{ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::{is_same, opener, user_words};
 use crate::omnigent::{Fault, FaultKind, Order, StoredItem};
+use crate::state::ledger::Standing;
 
 /// Items a page; a tail is short unless the ledger was lost.
 const FIRST_PAGE: u16 = 20;
@@ -67,25 +68,19 @@ impl Deliver {
     /// equal an item that is still to come.
     async fn unrecorded_tail(&mut self, turn: &ResponseId) -> Result<Vec<StoredItem>, Fault> {
         let anchored = self.with_keeper(|keeper| keeper.has_items()).unwrap_or(false);
-        let tail = self.tail(|deliver, item| {
-            let recorded = deliver.with_keeper(|keeper| keeper.has_item(&item.id)).unwrap_or(false);
-            let of_an_older_turn =
-                !anchored && opener(item).is_some() && item.response_id.as_ref() != Some(turn);
-            recorded || of_an_older_turn
-        });
-        let mut tail = tail.await?;
+        let of_an_older_turn = |item: &StoredItem| {
+            !anchored && opener(item).is_some() && item.response_id.as_ref() != Some(turn)
+        };
+        let mut tail = self.tail(of_an_older_turn).await?;
         if !anchored {
             tail.drain(..tail.len().saturating_sub(1));
         }
         Ok(tail)
     }
 
-    /// Reads back from the newest item to the first that `ends` the tail, leaving out what no mirror posts;
-    /// oldest first.
-    async fn tail(
-        &mut self,
-        mut ends: impl FnMut(&Self, &StoredItem) -> bool,
-    ) -> Result<Vec<StoredItem>, Fault> {
+    /// Reads back from the newest item to the first that is on record or `ends` the tail, leaving out what no
+    /// mirror posts; oldest first.
+    async fn tail(&mut self, mut ends: impl FnMut(&StoredItem) -> bool) -> Result<Vec<StoredItem>, Fault> {
         let mut tail = Vec::new();
         let mut after: Option<ItemId> = None;
         loop {
@@ -94,9 +89,14 @@ impl Deliver {
             let page = read.map_err(|fault| cut_short(fault, after.as_ref()))?;
             let next = page.next().cloned();
             for item in page.items {
-                if ends(self, &item) {
-                    tail.reverse();
-                    return Ok(tail);
+                match self.with_keeper(|keeper| keeper.standing(&item.id)).unwrap_or(None) {
+                    // A replayed dead letter: an item before it may be unrecorded still.
+                    Some(Standing::Late) => continue,
+                    None if !ends(&item) => {}
+                    None | Some(Standing::InOrder) => {
+                        tail.reverse();
+                        return Ok(tail);
+                    }
                 }
                 if opener(&item).is_some() || item.kind == "compaction" {
                     tail.push(item);
@@ -131,7 +131,7 @@ impl Deliver {
     async fn last_turn(&mut self) -> Result<Option<Recovery>, Fault> {
         let mut last: Option<MessageId> = None;
         let items = self
-            .tail(|_, item| match (opener(item), last) {
+            .tail(|item| match (opener(item), last) {
                 (Some(row), Some(last)) => row != last,
                 (Some(row), None) => {
                     last = Some(row);

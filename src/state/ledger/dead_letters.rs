@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use serde::Serialize;
 
-use super::FILE;
-use crate::ids::{MessageId, ResponseId};
+use super::{FILE, schema};
+use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::state::StateError;
 
 /// A refused item, as delivery hands it over.
@@ -101,6 +101,10 @@ impl DeadLetters {
         let open = || -> rusqlite::Result<Connection> {
             let conn = Connection::open_with_flags(&path, flags)?;
             conn.busy_timeout(Duration::from_secs(5))?;
+            // A ledger of a newer program may still be understood: the query tells.
+            if let Err(schema::Refusal::Sql(cause)) = schema::migrate(&conn) {
+                return Err(cause);
+            }
             conn.prepare(SELECT)?;
             Ok(conn)
         };
@@ -131,6 +135,43 @@ impl DeadLetters {
     pub fn remove(&self, id: i64) -> Result<bool, StateError> {
         let removed = self.conn.execute("DELETE FROM dead_letter WHERE id = ?1", [id]);
         removed.map(|rows| rows > 0).map_err(|cause| self.error(cause))
+    }
+
+    /// The server has it: the letter goes, and the item is recorded with a digest of what was sent.
+    pub fn settle(&self, id: i64, digest: u64, item: Option<&ItemId>) -> Result<(), StateError> {
+        let settle = || -> rusqlite::Result<()> {
+            let transaction = self.conn.unchecked_transaction()?;
+            transaction.execute(
+                "INSERT OR REPLACE INTO item (mirror, row, place, kind, digest, turn, item, late) \
+                 SELECT mirror, row, place, kind, ?2, turn, ?3, 1 FROM dead_letter WHERE id = ?1",
+                (id, digest.cast_signed(), item.map(ItemId::as_str)),
+            )?;
+            transaction.execute("DELETE FROM dead_letter WHERE id = ?1", [id])?;
+            transaction.commit()
+        };
+        settle().map_err(|cause| self.error(cause))
+    }
+
+    /// Notes that a letter may have been delivered all the same.
+    pub fn doubt(&self, id: i64) -> Result<(), StateError> {
+        let noted = self.conn.execute("UPDATE dead_letter SET doubtful = 1 WHERE id = ?1", [id]);
+        noted.map(drop).map_err(|cause| self.error(cause))
+    }
+
+    /// Whether an item of a conversation is on record, delivered from whatever source.
+    pub fn accounts_for(
+        &self,
+        server: &str,
+        conversation: &ConversationId,
+        item: &ItemId,
+    ) -> Result<bool, StateError> {
+        self.conn
+            .prepare_cached(
+                "SELECT 1 FROM item i JOIN mirror m ON m.id = i.mirror \
+                 WHERE m.server = ?1 AND m.conversation = ?2 AND i.item = ?3",
+            )
+            .and_then(|mut statement| statement.exists((server, conversation.as_str(), item.as_str())))
+            .map_err(|cause| self.error(cause))
     }
 
     fn error(&self, cause: rusqlite::Error) -> StateError {

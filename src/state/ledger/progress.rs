@@ -52,6 +52,15 @@ pub struct DeliveredItem {
     pub id: Option<ItemId>,
 }
 
+/// How an item on record stands in the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Behind the items of earlier rows and before those of later ones.
+    InOrder,
+    /// It was a dead letter first: nothing can be told from what stands before it.
+    Late,
+}
+
 /// What became of a turn's closing edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeStatus {
@@ -262,18 +271,20 @@ impl Account {
         .map_err(|e| self.ledger.error(e))
     }
 
-    /// Whether the server gave this id to an item of this account.
-    pub fn has_item(&self, id: &ItemId) -> Result<bool, StateError> {
+    /// How the item of this account stands to which the server gave this id; `None` where there is none.
+    pub fn standing(&self, id: &ItemId) -> Result<Option<Standing>, StateError> {
         let conn = self.ledger.conn();
-        conn.prepare_cached("SELECT 1 FROM item WHERE mirror = ?1 AND item = ?2")
-            .and_then(|mut s| s.exists((self.id, id.as_str())))
-            .map_err(|e| self.ledger.error(e))
+        let late: Option<bool> = conn
+            .prepare_cached("SELECT late FROM item WHERE mirror = ?1 AND item = ?2")
+            .and_then(|mut s| s.query_row((self.id, id.as_str()), |row| row.get(0)).optional())
+            .map_err(|e| self.ledger.error(e))?;
+        Ok(late.map(|late| if late { Standing::Late } else { Standing::InOrder }))
     }
 
-    /// Whether any item with an id was ever recorded.
+    /// Whether any item with an id was ever recorded, in its order.
     pub fn has_items(&self) -> Result<bool, StateError> {
         let conn = self.ledger.conn();
-        conn.prepare_cached("SELECT 1 FROM item WHERE mirror = ?1 AND item IS NOT NULL LIMIT 1")
+        conn.prepare_cached("SELECT 1 FROM item WHERE mirror = ?1 AND item IS NOT NULL AND NOT late LIMIT 1")
             .and_then(|mut s| s.exists([self.id]))
             .map_err(|e| self.ledger.error(e))
     }

@@ -31,6 +31,8 @@ const STEPS: &[&str] = &["
         digest  INTEGER NOT NULL,
         turn    TEXT NOT NULL,
         item    TEXT,
+        -- It was a dead letter once: in the conversation it stands behind items of later rows.
+        late    INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (mirror, row, place)
     ) WITHOUT ROWID;
     CREATE INDEX item_by_id ON item (mirror, item) WHERE item IS NOT NULL;
@@ -102,4 +104,18 @@ pub fn migrate(conn: &Connection) -> Result<(), Refusal> {
     let version = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
     transaction.pragma_update(None, "user_version", version)?;
     Ok(transaction.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_is_made_once_and_a_newer_one_is_refused() {
+        let conn = Connection::open_in_memory().expect("memory");
+        migrate(&conn).expect("made");
+        migrate(&conn).expect("left alone");
+        conn.pragma_update(None, "user_version", 99).expect("set");
+        assert!(matches!(migrate(&conn), Err(Refusal::Version(99))));
+    }
 }

@@ -1,0 +1,113 @@
+//! A compaction that goes on in another session, and a mirror that stops amid the rows of a rewrite.
+
+mod support;
+
+use support::acts::{KEPT, TWO_TURNS, check, then, turn_with_a_tool, two_turns};
+use support::hermes_db::{HermesDb, Kept, Message, Summary, Version};
+use support::mirror::World;
+
+#[test]
+fn a_fork_compaction_is_followed_into_its_child() {
+    for version in [Version::V13, Version::V18, Version::V19, Version::V20] {
+        let second = |db: &mut HermesDb| {
+            db.compact_by_fork("s", "child", KEPT, Summary::Row("sum"));
+            db.turn("child", "three", "third");
+        };
+        let end = ["compaction: sum", "running 9", "9 user: three", "9 agent: third", "idle 9"];
+        check(version, two_turns, 8, second, &then(&end));
+    }
+}
+
+#[test]
+fn a_chain_of_three_forks_is_followed_to_its_end() {
+    let second = |db: &mut HermesDb| {
+        for (parent, child) in [("s", "c1"), ("c1", "c2"), ("c2", "c3")] {
+            db.compact_by_fork(parent, child, KEPT, Summary::Row(child));
+            db.turn(child, "q", child);
+        }
+    };
+    let mut end = Vec::new();
+    for (child, opener) in [("c1", 9), ("c2", 15), ("c3", 21)] {
+        end.push(format!("compaction: {child}"));
+        end.extend([format!("running {opener}"), format!("{opener} user: q")]);
+        end.extend([format!("{opener} agent: {child}"), format!("idle {opener}")]);
+    }
+    let end: Vec<&str> = end.iter().map(String::as_str).collect();
+    check(Version::V19, two_turns, 8, second, &then(&end));
+}
+
+#[test]
+fn a_fork_amid_a_turn_leaves_the_turn_whole() {
+    let second = |db: &mut HermesDb| {
+        db.compact_by_fork("s", "child", Kept { head: 0, tail: 3 }, Summary::Merged("sum"));
+        db.append("child", &Message::answer("done"));
+    };
+    let expected = [
+        "running 1",
+        "1 user: one",
+        "1 agent: first",
+        "idle 1", //
+        "running 3",
+        "3 user: look",
+        "3 call c1 terminal {}",
+        "3 output c1: out 1",
+        "compaction: sum",
+        "3 agent: done",
+        "idle 3",
+    ];
+    check(Version::V19, turn_with_a_tool, 8, second, &expected);
+}
+
+#[test]
+fn a_child_seen_before_its_rows_is_followed_once_they_come() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    two_turns(&mut db);
+    world.expect(&TWO_TURNS);
+    db.begin_fork("s", "child");
+    // Another session's row shows that the mirror has looked since.
+    db.session("other", None);
+    db.turn("other", "x", "y");
+    db.finish_fork("s", "child", KEPT, Summary::Row("sum"));
+    db.turn("child", "three", "third");
+    let end = ["compaction: sum", "running 11", "11 user: three", "11 agent: third", "idle 11"];
+    world.expect_all(mirror, &then(&end));
+}
+
+/// A mirror that was killed anywhere within the rows of a rewrite goes on as if it had not been.
+fn check_every_start(rewrite: impl Fn(&mut HermesDb), session: &str, rows: std::ops::Range<i64>) {
+    for last in rows {
+        println!("killed behind row {last}");
+        let world = World::new();
+        let mut db = world.hermes();
+        two_turns(&mut db);
+        rewrite(&mut db);
+        let cursor = format!(r#"{{"hermes_session_id": "{session}", "last_id": {last}, "heartbeat_ms": 1}}"#);
+        support::mirror::write(&world.bridge("a").join("hermes_forwarder.json"), &cursor);
+        // The boundary needs an item to stand behind.
+        let before =
+            serde_json::json!({"type": "message", "role": "user", "response_id": "r", "content": []});
+        world.sink.add_item(&world.conversation, &before);
+        let mirror = world.attach();
+        db.turn(session, "three", "third");
+        let wait = |state: &support::sink::State| {
+            support::shown::shown(state.events(&world.conversation)).iter().any(|line| line == "idle 9")
+        };
+        assert!(world.sink.wait_until(wait, support::mirror::PATIENCE), "{:?}", world.shown());
+        mirror.stop();
+        let turn = ["running 9", "9 user: three", "9 agent: third", "idle 9"];
+        let boundary = if last < 6 { vec!["compaction: sum"] } else { vec![] };
+        assert_eq!(world.shown(), [boundary, turn.to_vec()].concat());
+    }
+}
+
+#[test]
+fn a_restart_amid_the_rows_of_a_compaction_repeats_none() {
+    check_every_start(|db| db.compact_in_place("s", KEPT, Summary::Row("sum")), "s", 4..9);
+}
+
+#[test]
+fn a_restart_amid_the_rows_of_a_fork_repeats_none() {
+    check_every_start(|db| db.compact_by_fork("s", "child", KEPT, Summary::Row("sum")), "child", 5..9);
+}

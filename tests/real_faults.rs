@@ -49,7 +49,7 @@ fn a_real_server_behind_faults_and_kills_holds_every_item_once_and_in_order() {
     let mut transcript = Transcript::new(&world);
     for _ in 0..KILLS {
         let mirror = attach(&world, &proxy, &conversation);
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             transcript.go_on(&mut random);
         }
         // Any moment will do.

@@ -310,3 +310,27 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
         found.push(path);
     }
 }
+
+#[test]
+fn h1_another_programs_cursor_amid_a_turn_takes_no_new_item_for_an_old_one() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    first_act(&mut db);
+    expect_items(&world, &FIRST_ACT, "at first");
+    mirror.stop();
+    // A Python forwarder goes on in the same directory: it knows neither our ledger nor our marks.
+    let path = world.bridge("a").join(CURSOR);
+    let mut cursor: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    for ours in ["writer", "last_item_id"] {
+        assert!(cursor.as_object_mut().unwrap().remove(ours).is_some(), "{ours}");
+    }
+    write(&path, &cursor.to_string());
+    damage_ledger(&world.bridge("a").join("ledger.db"), Damage::Missing);
+    let mirror = world.attach();
+    db.append("s", &Message::tools("ok", &[("c", "ls", "{}")]));
+    db.append("s", &Message::answer("ok"));
+    let more = ["3 agent: ok", "3 call c ls {}", "3 agent: ok"];
+    expect_items(&world, &[&FIRST_ACT[..], &more[..]].concat(), "then");
+    mirror.stop();
+}

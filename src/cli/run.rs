@@ -17,7 +17,7 @@ pub struct Run {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "pipeline.toml")]
     config: PathBuf,
-    /// Deliver what is there and exit, instead of waiting for more
+    /// Deliver what is there and exit, instead of waiting for more; a server that is away is waited for
     #[arg(long)]
     once: bool,
 }
@@ -35,6 +35,7 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
 /// Runs the pipeline until a signal, or with `once` until everything that is there is delivered.
 pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let mode = if once { Mode::Once } else { Mode::Follow };
+    let drain_ms = config.deliver.drain_ms;
     let pipeline = Pipeline::new(config, |name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -43,11 +44,14 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         tracing::debug!("started");
         let shutdown = async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-            tracing::info!("stopping");
+            tracing::info!(at_most_ms = drain_ms, "stopping, once what was read is delivered");
         };
         anyhow::Ok(pipeline.run(mode, shutdown).await?)
     })?;
     match ended.drain {
+        Drain::Complete if once && ended.bound < ended.mirrors => {
+            tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);
+        }
         Drain::Complete => {}
         Drain::OutOfTime => {
             tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
@@ -55,9 +59,6 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         Drain::Incomplete => {
             anyhow::bail!("not everything was delivered; the rest follows at the next start")
         }
-    }
-    if once && ended.bound < ended.mirrors {
-        tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::Sender;
 
 use super::memory::{Delivered, Memory};
-use super::seek;
+use super::seek::{self, Sought};
 use crate::event::{Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
@@ -58,6 +58,7 @@ pub struct Feed {
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
+    said_to_wait: bool,
 }
 
 struct Following {
@@ -81,7 +82,8 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        Self { conversation, target, lane, taken, memory, resume, following: None, refused: Vec::new() }
+        let (following, refused, said_to_wait) = (None, Vec::new(), false);
+        Self { conversation, target, lane, taken, memory, resume, following, refused, said_to_wait }
     }
 
     /// The lane was started anew, and has delivered up to `resume`.
@@ -153,6 +155,7 @@ impl Feed {
             caught_up: false,
         });
         self.refused.clear();
+        self.said_to_wait = false;
         self.send(Reading::Bound(binding));
         Ok(())
     }
@@ -161,6 +164,10 @@ impl Feed {
     /// process.
     fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
         let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
+        if sought == Sought::default() && !self.said_to_wait {
+            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
+            self.said_to_wait = true;
+        }
         if let Some(session) = sought.left {
             self.leave_to_sibling(session);
         }

@@ -51,7 +51,8 @@ impl Ledger {
     /// Opens the ledger of a state directory for this process alone, making both if need be.
     pub fn open(directory: &Path) -> Result<(Self, Option<MovedAside>), StateError> {
         dir::create(directory)?;
-        let held = lock::take(&directory.join("ledger.lock"), "the state directory")?;
+        let held =
+            lock::take(&directory.join("ledger.lock"), &format!("state directory {}", directory.display()))?;
         let path = directory.join(FILE);
         let (conn, moved) = match open_sound(&path) {
             Ok(conn) => (conn, None),

@@ -8,12 +8,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub mod diagnostic;
+pub mod pattern;
 mod problems;
 mod reader;
 pub mod rules;
 pub mod validate;
 
 pub use diagnostic::{ConfigError, Diagnostic};
+pub use pattern::Pattern;
 pub use validate::{load, parse};
 
 /// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
@@ -134,6 +136,8 @@ pub struct Transform {
     pub max_image_bytes: usize,
     /// Send the model's reasoning.
     pub reasoning: bool,
+    /// Secrets are masked before anything is sent.
+    pub egress: Egress,
 }
 
 impl Default for Transform {
@@ -144,7 +148,26 @@ impl Default for Transform {
             max_text_chars: 1_000_000,
             max_image_bytes: 8 << 20,
             reasoning: true,
+            egress: Egress::default(),
         }
+    }
+}
+
+/// `[transform.egress]`
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Egress {
+    /// Mask secrets in everything that is sent: known shapes of credentials, and what `patterns` match. Each becomes
+    /// `[masked]`; what says which kind it was stays, as in `ghp_[masked]`.
+    pub enabled: bool,
+    /// Regular expressions of what else to mask. Where one has a group, its first group is masked; else all that it
+    /// matches. None may match the empty text.
+    pub patterns: Vec<Pattern>,
+}
+
+impl Default for Egress {
+    fn default() -> Self {
+        Self { enabled: true, patterns: Vec::new() }
     }
 }
 
@@ -278,7 +301,7 @@ pub struct Mirror {
     /// The Hermes session to follow; found by `workspace` and `launch_epoch` where absent.
     #[serde(default)]
     pub session: Option<String>,
-    /// The directory the Hermes terminal works in.
+    /// The directory the Hermes terminal works in. The newest session there is followed, and no later one.
     #[serde(default)]
     pub workspace: Option<PathBuf>,
     /// When the terminal was started, in s since the epoch (0 to 100000000000). A session that started more than 10 s

@@ -30,7 +30,9 @@ const TABLES: &str = "
       output_tokens INTEGER, cwd TEXT);
     CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL,
       content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL, reasoning TEXT,
-      active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0);";
+      active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE compression_locks (session_id TEXT PRIMARY KEY, holder TEXT, acquired_at REAL, expires_at REAL);
+    CREATE TABLE session_model_usage (session_id TEXT NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL DEFAULT '');";
 
 /// The same as 0.13.0 has them: schema 11.
 const OLD_TABLES: &str = "
@@ -320,7 +322,7 @@ fn a_cursor_says_where_it_would_go_on() {
     let cursor = "{\"hermes_session_id\": \"20261129_202802_c4825e\", \"last_id\": 41}";
     fs::write(bridge.join("hermes_forwarder.json"), cursor).unwrap();
     let answer = world.check(&["--offline"]);
-    assert!(answer.contains("follows session 20261129_202802_c4825e, going on after row 41"), "{answer}");
+    assert!(answer.contains("stays with session 20261129_202802_c4825e, going on after row 41"), "{answer}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
-use super::seek;
+use super::seek::{self, Sought};
 use crate::event::{Beside, Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
@@ -60,6 +60,7 @@ pub struct Feed {
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
+    said_to_wait: bool,
 }
 
 struct Following {
@@ -85,8 +86,8 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        let (watch, following, refused) = (Watch::default(), None, Vec::new());
-        Self { conversation, target, lane, taken, memory, watch, resume, following, refused }
+        let (watch, following, refused, said_to_wait) = (Watch::default(), None, Vec::new(), false);
+        Self { conversation, target, lane, taken, memory, watch, resume, following, refused, said_to_wait }
     }
 
     /// The lane was started anew, and has delivered up to `resume`.
@@ -160,6 +161,7 @@ impl Feed {
         });
         self.watch = Watch::new();
         self.refused.clear();
+        self.said_to_wait = false;
         self.send(Reading::Bound(binding));
         Ok(())
     }
@@ -168,6 +170,10 @@ impl Feed {
     /// process.
     fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
         let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
+        if sought == Sought::default() && !self.said_to_wait {
+            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
+            self.said_to_wait = true;
+        }
         if let Some(session) = sought.left {
             self.leave_to_sibling(session);
         }

@@ -18,6 +18,7 @@ pub struct Keeper {
     account: Account,
     bridge: Bridge,
     unwritten: VecDeque<Entry>,
+    bound_ms: i64,
 }
 
 /// Something to be written down.
@@ -42,7 +43,7 @@ impl Keeper {
                 account.bind(&theirs)?;
             }
         }
-        Ok(Self { account, bridge, unwritten: VecDeque::new() })
+        Ok(Self { account, bridge, unwritten: VecDeque::new(), bound_ms: 0 })
     }
 
     /// Where to go on; `None` where nothing was followed yet.
@@ -56,6 +57,12 @@ impl Keeper {
         self.bridge.session()
     }
 
+    /// When this process laid the claim, in ms since the epoch.
+    #[must_use]
+    pub fn bound_ms(&self) -> i64 {
+        self.bound_ms
+    }
+
     /// When the claim was last renewed, in ms since the epoch.
     #[must_use]
     pub fn heartbeat_ms(&self) -> i64 {
@@ -64,6 +71,7 @@ impl Keeper {
 
     /// A session was bound.
     pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
+        self.bound_ms = now_ms;
         self.write(Entry::Bound(binding.clone()), now_ms)
     }
 
@@ -110,7 +118,7 @@ impl Keeper {
                 Some(Entry::Followed(child)) => self.bridge.follow(&child, now_ms),
                 Some(Entry::Rewound(row)) => self.bridge.rewind(row, now_ms),
                 Some(Entry::Record(record)) => match record.mark {
-                    Some(mark) => self.bridge.advance(&mark, now_ms),
+                    Some(mark) => self.bridge.advance(&mark, record.item.and_then(|item| item.id), now_ms),
                     None => bridged,
                 },
                 None => bridged,
@@ -142,12 +150,14 @@ impl Keeper {
         let waiting = self
             .unwritten_records()
             .any(|record| record.item.as_ref().is_some_and(|i| i.id.as_ref() == Some(id)));
-        if waiting { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
+        let anchors = waiting || self.bridge.item() == Some(id);
+        if anchors { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
     }
 
     /// Whether any item is recorded.
     pub fn has_items(&self) -> Result<bool, StateError> {
-        Ok(self.unwritten_records().any(|record| record.item.is_some()) || self.account.has_items()?)
+        let waiting = self.unwritten_records().any(|record| record.item.is_some());
+        Ok(waiting || self.bridge.item().is_some() || self.account.has_items()?)
     }
 
     /// Whether the conversation may hold more of ours than is on record, and was not searched for it in vain.

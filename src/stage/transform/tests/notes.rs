@@ -82,3 +82,15 @@ fn a_title_is_one_line_that_the_server_takes() {
     assert_eq!(title(" one\n two\t three "), "one two three");
     assert_eq!(title(&"語".repeat(300)), "語".repeat(200));
 }
+
+#[test]
+fn secrets_in_a_title_and_in_a_task_list_are_masked() {
+    let secret = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
+    let told = Reading::Beside(Beside::Title(format!("use {secret}")));
+    let title = format!("{:?}", Transform::new(&config::Transform::default()).apply(told));
+    let list = format!(r#"{{"todos": [{{"id": "1", "content": "use {secret}", "status": "pending"}}]}}"#);
+    let todos = format!("{:?}", apply(todo_row(&list)).notes.todos);
+    for shown in [title, todos] {
+        assert!(shown.contains("use ") && !shown.contains(secret), "{shown}");
+    }
+}

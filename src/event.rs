@@ -64,6 +64,8 @@ pub struct Resume {
     /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
     /// `None` where nobody has counted.
     pub closed_turns: Option<u64>,
+    /// Calls that have no result yet, by turn, newest turn first. Read from the rows, never recorded.
+    pub calls: Vec<(ResponseId, Vec<String>)>,
 }
 
 /// A turn whose idle edge is still to come.

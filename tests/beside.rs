@@ -320,6 +320,34 @@ fn a_turn_that_was_open_when_the_mirror_came_is_settled_if_its_session_has_ended
 }
 
 #[test]
+fn a_call_is_paired_with_its_result_over_another_process_and_a_restart() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    db.append_all(
+        "s",
+        &[Message::user("one"), Message::tools("", &[("a", "terminal", "{}"), ("b", "terminal", "{}")])],
+    );
+    db.append_all("s", &[Message::result("a", "ok"), Message::user("elsewhere")]);
+    let begun = [
+        "running 1",
+        "1 user: one",
+        "1 call a terminal {}",
+        "1 call b terminal {}",
+        "1 output a: ok",
+        "running 4",
+        "4 user: elsewhere",
+    ];
+    world.expect_all(mirror, &begun);
+    let mirror = world.attach();
+    mirror.wait_for_log("mirroring");
+    db.append_all("s", &[Message::result("b", "ok"), Message::answer("done")]);
+    // Running is told again at the start.
+    let end = ["1 output b: ok", "4 agent: done", "idle 1", "idle 4"];
+    world.expect_all(mirror, &[&begun[..], &end].concat());
+}
+
+#[test]
 fn a_server_that_takes_no_notices_gets_every_item() {
     let world = World::new();
     world.sink.script(|request| {

@@ -339,28 +339,24 @@ impl Feed {
     }
 
     /// Tells what else has changed, once it has caught up: behind all rows that were there when it was looked at.
-    pub fn tell_beside(&mut self, open: &Open, seen: &Seen) -> Result<(), SourceError> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        if !following.caught_up {
-            return Ok(());
-        }
+    pub fn tell_beside(&mut self, open: &Open, seen: &Seen) {
+        let Some(following) = self.following.as_mut().filter(|following| following.caught_up) else { return };
         let session = following.session.clone();
         self.watch.see(&session, seen);
         while let Some(news) = self.watch.news(&session, seen) {
             following.untold = !self.lane.has_room();
             if following.untold {
-                return Ok(());
+                return;
             }
             self.watch.told(&news);
             let news = match news {
-                Beside::Title(title) => Beside::Title(open.name(&session, &title)?),
+                Beside::Title(title) => Beside::Title(open.name(&session, &title).unwrap_or(title)),
                 other => other,
             };
             // Room was asked for, as in `send`.
             let _ = self.lane.readings.try_send(Reading::Beside(news));
         }
         following.untold = false;
-        Ok(())
     }
 
     fn send(&self, reading: Reading) {

@@ -81,7 +81,7 @@ pub fn pump(
         }
     }
     for feed in feeds.iter_mut() {
-        feed.tell_beside(open, &seen)?;
+        feed.tell_beside(open, &seen);
     }
     Ok(())
 }

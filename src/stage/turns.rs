@@ -90,6 +90,13 @@ impl Turns {
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
         self.calls.clear();
+        for (turn, calls) in resume.calls.into_iter().rev() {
+            if self.open.as_ref().is_some_and(|open| open.id == turn) {
+                self.calls = Calls::of(calls);
+            } else {
+                let _ = self.aside.put(turn, Calls::of(calls));
+            }
+        }
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);

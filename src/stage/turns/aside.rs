@@ -14,6 +14,12 @@ const MOST: usize = 8;
 pub struct Calls(BTreeSet<String>);
 
 impl Calls {
+    /// These.
+    #[must_use]
+    pub fn of(calls: Vec<String>) -> Self {
+        Self(calls.into_iter().collect())
+    }
+
     /// Notes what a row's items call and answer.
     pub fn pass(&mut self, items: &[Item]) {
         for item in items {
@@ -68,7 +74,11 @@ impl SetAside {
         let _ = self.keep(Turn { id, calls, settled: true });
     }
 
-    fn keep(&mut self, turn: Turn) -> Option<ResponseId> {
+    fn keep(&mut self, mut turn: Turn) -> Option<ResponseId> {
+        if let Some(known) = self.turns.iter_mut().find(|known| known.id == turn.id) {
+            known.calls.0.append(&mut turn.calls.0);
+            return None;
+        }
         let full = self.turns.len() >= MOST;
         let oldest = full.then(|| self.turns.remove(0));
         self.turns.push(turn);

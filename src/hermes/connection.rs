@@ -161,6 +161,11 @@ impl SourceError {
     }
 }
 
+/// The -shm beside the database, where there is one.
+fn shared(path: &Path) -> io::Result<Option<Identity>> {
+    Identity::of(&with_suffix(path, "-shm"))
+}
+
 /// The source: a path, and the connection while there is one.
 pub struct Source {
     path: PathBuf,
@@ -173,6 +178,8 @@ pub struct Open {
     conn: Connection,
     schema: Schema,
     identity: Identity,
+    /// That of the -shm. Another one is another log: the old one is written by nobody any more.
+    shared: Option<Identity>,
     data_version: i64,
     path: PathBuf,
 }
@@ -210,13 +217,15 @@ impl Source {
         self.open = None;
     }
 
-    /// Lets go of the file if another one (or none) stands under the path now. Returns whether it did.
+    /// Lets go of the file if another one (or none) stands under the path now, or another -shm beside it. Returns
+    /// whether it did.
     ///
     /// Called before every use, so that an old inode is never read on, and never kept alive while Hermes
     /// opens the new one.
     pub fn leave_if_replaced(&mut self) -> bool {
         let Some(open) = &self.open else { return false };
-        let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity);
+        let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity)
+            || !matches!(shared(&self.path), Ok(now) if now == open.shared);
         if gone {
             self.open = None;
         }
@@ -251,7 +260,8 @@ impl Open {
         if Identity::of(path).map_err(stat)? != Some(identity) {
             return Err(missing());
         }
-        Ok(Self { conn, schema, identity, data_version: -1, path: path.to_owned() })
+        let shared = shared(path).map_err(stat)?;
+        Ok(Self { conn, schema, identity, shared, data_version: -1, path: path.to_owned() })
     }
 
     /// Whether another connection has committed since the last call; true at the first.

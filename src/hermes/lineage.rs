@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{self, Ghost, Rewrites, Verdict, is_summary};
+use super::rewrite::{self, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
@@ -99,7 +99,11 @@ impl Open {
         remembered: Remembered<'_>,
     ) -> Result<Verdict, SourceError> {
         let ghosts = |from, first| self.ghosts(&row.session, from..first, remembered);
-        let verdict = rewrites.judge(row, next, ghosts)?;
+        let vanished = match rewrites.last() {
+            Some(last) => !self.has_row(last)?,
+            None => false,
+        };
+        let verdict = rewrites.judge(row, next, vanished, ghosts)?;
         if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
             return Ok(Verdict::Repeated);
         }
@@ -146,36 +150,49 @@ impl Open {
     /// The mirrored rows of `range` that a rewrite beginning at its end may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
-    /// copies of rows that were archived or deleted by the same transaction, or of live ones with their own times.
+    /// copies of rows that were archived, deleted or taken back by the same transaction, or of live ones with their
+    /// own times.
     fn ghosts(
         &self,
         session: &HermesSessionId,
         range: Range<MessageId>,
         remembered: Remembered<'_>,
-    ) -> Result<Vec<Ghost>, SourceError> {
-        let mut ghosts = Vec::new();
+    ) -> Result<Ghosts, SourceError> {
+        let mut ghosts = Ghosts::default();
+        // A session's own rows stand behind those of the one it continues.
+        let mut own = range.start;
         let begins_session = self.first_row(session)? == Some(range.end);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
+            ghosts.kind = Kind::Handover;
             self.history(&parent.id, range.end, |row, live| {
+                own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {
-                    ghosts.push(Ghost::of(&row, false));
+                    ghosts.rows.push(Ghost::of(&row, false));
                 }
             })?;
-            return Ok(ghosts);
         }
-        let mut in_order = BTreeMap::new();
-        for (row, trace) in remembered(range.clone()) {
+        let (mut in_order, mut shown) = (BTreeMap::new(), BTreeSet::new());
+        for (row, trace) in remembered(own..range.end) {
+            shown.insert(row);
             if !self.has_row(row)? {
-                in_order.insert(row, Ghost::deleted(trace));
+                in_order.insert(row, Ghost::gone(trace));
             }
         }
+        let (mut any_gone, mut any_held) = (!in_order.is_empty(), false);
         self.history(session, range.end, |row, live| {
-            if row.id >= range.start && row.standing != Standing::TakenBack {
+            let taken_back = row.standing == Standing::TakenBack;
+            if row.id >= range.start && (!taken_back || shown.contains(&row.id)) {
+                any_gone |= taken_back;
+                any_held |= !taken_back;
                 in_order.insert(row.id, Ghost::of(&row, live));
             }
         })?;
-        Ok(in_order.into_values().collect())
+        if any_gone && !any_held {
+            ghosts.kind = Kind::Edit;
+        }
+        ghosts.rows.extend(in_order.into_values());
+        Ok(ghosts)
     }
 
     /// What the boundary of the compaction whose summary is `row` shows.

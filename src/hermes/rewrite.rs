@@ -4,8 +4,9 @@
 //! child session, its originals left behind in the parent. A re-inserted row is told from a new one by
 //! evidence that a new row cannot have: its content equals a mirrored row's, and its timestamp equals the
 //! original's, or it stands in a chain of rows one microsecond apart, which one transaction of Hermes wrote
-//! (seen in 0.19). Each original (a *ghost*) excuses one row, in order, and only inside that chain: the same
-//! words typed again later are a new message.
+//! (seen in 0.19). Versions up to 0.18 wrote a child's rows in transactions of their own, one at once behind the
+//! other: there a row must also stand in its original's place. Each original (a *ghost*) excuses one row, in
+//! order, and only inside that chain: the same words typed again later are a new message.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -17,6 +18,8 @@ use crate::ids::MessageId;
 const STEP: f64 = 1e-6;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
+/// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
+const AT_ONCE: f64 = 0.5;
 
 /// An original that may come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,9 +42,41 @@ impl Ghost {
 
     /// A mirrored row that is no longer in the database.
     #[must_use]
-    pub fn deleted(trace: Trace) -> Self {
+    pub fn gone(trace: Trace) -> Self {
         Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false }
     }
+}
+
+/// The originals that a rewrite may bring back.
+#[derive(Clone, Debug, Default)]
+pub struct Ghosts {
+    /// In the order in which they were live.
+    pub rows: Vec<Ghost>,
+    /// What the rewrite is.
+    pub kind: Kind,
+}
+
+/// What re-inserts rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A compaction within the session, or the same rows appended again.
+    #[default]
+    Within,
+    /// A compaction that goes on in this session, with its first rows.
+    Handover,
+    /// A message was edited and sent again: what stood before it is kept, the rest is gone. No summary is new.
+    Edit,
+}
+
+/// How near a row stands to the one before it in a rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nearness {
+    /// By its time a row of its own.
+    Far,
+    /// Written at once behind it.
+    AtOnce,
+    /// Of the same transaction.
+    Chained,
 }
 
 /// What [`Rewrites::judge`] makes of a row.
@@ -76,8 +111,11 @@ struct Stamp {
 #[derive(Clone, Debug)]
 struct Rewrite {
     first: MessageId,
+    kind: Kind,
     ghosts: Vec<Ghost>,
     next: usize,
+    /// The places in `ghosts` behind the kept tail, as far as it is passed: several while its words are ambiguous.
+    tail: Option<Vec<usize>>,
     /// The compaction's own summary was passed.
     summed: bool,
     /// The last row stamped "now", and the rows since.
@@ -85,22 +123,29 @@ struct Rewrite {
 }
 
 impl Rewrites {
+    /// The row judged last.
+    #[must_use]
+    pub fn last(&self) -> Option<MessageId> {
+        self.last.map(|last| last.id)
+    }
+
     /// Judges the next row of the session.
     ///
     /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once, when a
     /// rewrite may begin here: for the mirrored rows from an id on (older ones were no longer live), given the
-    /// first row of the rewrite.
+    /// first row of the rewrite. `vanished`: the row judged last is no longer in the database.
     pub fn judge<E>(
         &mut self,
         row: &Row,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
+        vanished: bool,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
         let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
         let verdict = match within {
             Some(verdict) => verdict,
-            None => self.begin(row, is_summary, next, ghosts)?,
+            None => self.begin(row, is_summary, next, vanished, ghosts)?,
         };
         self.last = Some(Stamp::of(row));
         Ok(verdict)
@@ -122,7 +167,8 @@ impl Rewrites {
         row: &Row,
         is_summary: bool,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
+        vanished: bool,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
         let earlier = self.open.take();
@@ -131,13 +177,21 @@ impl Rewrites {
             self.generation = ended.first;
         }
         let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
-        if !(is_summary || chained || self.runs_back(row)) {
+        if !(is_summary || chained || vanished || self.runs_back(row)) {
             return Ok(Verdict::New);
         }
         let first = head.unwrap_or(row.id);
-        let ghosts = ghosts(self.generation, first)?;
-        let mut rewrite = Rewrite { first, ghosts, next: 0, summed: false, chain: None };
-        let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
+        let Ghosts { rows, kind } = ghosts(self.generation, first)?;
+        let nearness = match kind {
+            _ if chained || is_summary => Nearness::Chained,
+            // A lone row that an edit kept. What the person typed may be what was sent again.
+            Kind::Edit if row.role != Role::User => Nearness::Chained,
+            Kind::Handover => Nearness::AtOnce,
+            Kind::Edit | Kind::Within => Nearness::Far,
+        };
+        let mut rewrite =
+            Rewrite { first, kind, ghosts: rows, next: 0, tail: None, summed: false, chain: None };
+        let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
         }
@@ -160,28 +214,37 @@ impl Stamp {
 impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
     fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
-        let chained = self.chain.is_some_and(|(base, rows)| follows(base, row.timestamp, rows + 1));
-        if is_summary && !chained && !self.keeps(row) {
+        let nearness = self.nearness(row);
+        if is_summary && nearness == Nearness::Far && !self.keeps(row) {
             return None;
         }
-        self.excuse(row, is_summary, chained)
+        self.excuse(row, is_summary, nearness)
     }
 
-    /// Whether the row is one that was there before, with its time and the summary it held.
+    fn nearness(&self, row: &Row) -> Nearness {
+        let at_once = |base: f64| (-ROUNDING..AT_ONCE).contains(&(row.timestamp - base));
+        match self.chain {
+            Some((base, rows)) if follows(base, row.timestamp, rows + 1) => Nearness::Chained,
+            Some((base, _)) if self.kind == Kind::Handover && at_once(base) => Nearness::AtOnce,
+            None if self.kind == Kind::Handover => Nearness::AtOnce,
+            _ => Nearness::Far,
+        }
+    }
+
+    /// Whether the row is one that was there before, with its time and the summary it held; before the rewrite's own
+    /// summary, also one that took that up.
     fn keeps(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        let same = |ghost: &Ghost| ghost.key == key && ghost.summary == summary;
+        let same = |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
         self.ghosts
             .iter()
             .skip(self.next)
             .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
     }
 
-    fn excuse(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
+    fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {
         let (key, summary) = key(row);
-        let found = self.ghosts.iter().enumerate().skip(self.next).find(|(_, ghost)| {
-            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (chained && !ghost.live))
-        });
+        let found = self.find(row, key, nearness);
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
             let same_summary = ghost.summary == summary;
@@ -191,19 +254,52 @@ impl Rewrite {
             // the same summary before may be no more than a row that was kept again.
             let verdict = match (is_summary, same_summary) {
                 (false, _) => Verdict::Repeated,
+                (true, _) if self.kind == Kind::Edit => Verdict::Repeated,
                 (true, false) => Verdict::Summary,
                 (true, true) if kept_its_time || self.summed => Verdict::Repeated,
                 (true, true) => Verdict::Recurring,
             };
             self.summed |= verdict == Verdict::Summary;
+            if self.summed {
+                self.tail = Some(self.aligned(key));
+            }
             return Some(verdict);
         }
-        if is_summary || chained {
+        if is_summary || nearness == Nearness::Chained {
             self.step(row, true);
             self.summed |= is_summary;
             return Some(if is_summary { Verdict::Summary } else { Verdict::New });
         }
         None
+    }
+
+    /// The original of a row.
+    fn find(&self, row: &Row, key: u64, nearness: Nearness) -> Option<(usize, Ghost)> {
+        let in_place = |at: usize| match &self.tail {
+            // Nobody says yet where the kept tail begins.
+            None if self.summed => true,
+            None => at == self.next,
+            Some(tail) => tail.contains(&at),
+        };
+        let mut rest = self.ghosts.iter().copied().enumerate().skip(self.next);
+        rest.find(|(at, ghost)| {
+            let near = match nearness {
+                Nearness::Chained => true,
+                Nearness::AtOnce => in_place(*at),
+                Nearness::Far => false,
+            };
+            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
+        })
+    }
+
+    /// Where the kept tail can go on behind a row with this key.
+    fn aligned(&self, key: u64) -> Vec<usize> {
+        let matches = |at: &usize| self.ghosts.get(*at).is_some_and(|ghost| ghost.key == key);
+        let places: Vec<usize> = match &self.tail {
+            None => (0..self.ghosts.len()).filter(matches).collect(),
+            Some(tail) => tail.iter().copied().filter(matches).collect(),
+        };
+        places.into_iter().map(|at| at + 1).collect()
     }
 
     fn step(&mut self, row: &Row, now: bool) {

@@ -1,7 +1,7 @@
 //! Stage 5, ordered HTTP sink: one request in flight a conversation, in order, until it is acknowledged.
 //!
 //! What becomes of a failure is decided by the table in [`crate::retry`]. An item whose fate is in doubt is
-//! looked for in the conversation before it is sent again ([`doubt`]). A `running` edge, usage and notices are
+//! looked for in the conversation before it is sent again (`doubt`). A `running` edge, usage and notices are
 //! sent once: no item may wait for them.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -254,7 +254,7 @@ impl Feed {
             conversation = %self.conversation, %row, read_to = %following.read_to,
             "an older copy of the database was put in its place; going on behind the last row that both have"
         );
-        self.memory.forget_behind(row);
+        self.memory.rewind_to(row);
         following.rewrites = open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
         following.read_to = row;
         self.send(Reading::Rewound(row));
@@ -303,6 +303,11 @@ impl Feed {
         }
         let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
         let Some(first) = open.first_row(&child)? else { return Ok(false) };
+        // Rows that the parent was given since it was read, before the child came.
+        if open.next_timestamp(&following.session, following.read_to)?.is_some() {
+            following.caught_up = false;
+            return Ok(true);
+        }
         tracing::info!(
             conversation = %self.conversation, session = %following.session, child = %child,
             "the session was compacted into a new one; following it"

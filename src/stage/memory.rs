@@ -29,20 +29,25 @@ pub struct Memory {
     delivered: Delivered,
     waiting: VecDeque<Remembered>,
     room: usize,
+    /// Where an older copy of the database ended. What the ledger holds behind it is of the time before, until the
+    /// lane has come to the rows that were read since.
+    rewound: Option<MessageId>,
 }
 
 impl Memory {
     /// Remembers what `delivered` knows, and `room` rows more.
     #[must_use]
     pub fn new(delivered: Delivered, room: usize) -> Self {
-        Self { delivered, waiting: VecDeque::new(), room }
+        Self { delivered, waiting: VecDeque::new(), room, rewound: None }
     }
 
     /// A row is on its way.
     pub fn note(&mut self, row: MessageId, trace: Option<Trace>) {
         if let Some(trace) = trace {
-            if self.waiting.len() >= self.room {
-                self.waiting.pop_front();
+            if self.waiting.len() >= self.room
+                && let Some((delivered, _)) = self.waiting.pop_front()
+            {
+                self.rewound = self.rewound.filter(|rewound| delivered <= *rewound);
             }
             self.waiting.push_back((row, trace));
         }
@@ -51,20 +56,29 @@ impl Memory {
     /// Rows on their way are not delivered: they will be read again, from behind `row`.
     pub fn forget_behind(&mut self, row: MessageId) {
         self.waiting.retain(|(id, _)| *id <= row);
+        self.rewound = None;
+    }
+
+    /// The rows behind `row` are gone, and their ids will be given to others.
+    pub fn rewind_to(&mut self, row: MessageId) {
+        self.forget_behind(row);
+        self.rewound = Some(row);
     }
 
     /// The rows of a range.
     #[must_use]
     pub fn range(&self, range: Range<MessageId>) -> Vec<Remembered> {
         let mut rows = (self.delivered.range)(range.clone());
+        rows.retain(|(id, _)| self.rewound.is_none_or(|rewound| *id <= rewound));
         rows.extend(self.waiting.iter().filter(|(id, _)| range.contains(id)));
         rows
     }
 
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
-        match (waiting, (self.delivered.before)(row)) {
-            (Some(a), Some(b)) => Some(if a.0 > b.0 { a } else { b }),
+        let last = self.rewound.map_or(row, |rewound| row.min(MessageId::new(rewound.get() + 1)));
+        match (waiting, (self.delivered.before)(last)) {
+            (Some(a), Some(b)) => Some(if a.0 >= b.0 { a } else { b }),
             (a, b) => a.or(b),
         }
     }

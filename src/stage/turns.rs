@@ -8,7 +8,7 @@
 //! - The next user row settles the one that is open, before its own turn begins.
 //! - But where calls of the open turn have no result yet, that row may be another process's, on the same session
 //!   (facts/hermes.md 1.13). The open turn is set aside: a result that comes for it is shown under its id, and it
-//!   is settled when the turn that took its place is ([`aside`]).
+//!   is settled when the turn that took its place is (`aside`).
 //! - The session's end settles the open turn.
 //!
 //! Should rows of a settled turn come after all, it goes on under its own id.

@@ -20,7 +20,7 @@ mod rows;
 mod schema;
 mod sessions;
 
-pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::Rewrites;

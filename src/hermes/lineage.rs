@@ -79,8 +79,8 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<(), SourceError> {
-        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.trace = Some(rewrite::trace(row));
+        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -187,7 +187,7 @@ impl Open {
             if at.id > row.id && !rest.belongs(&at) {
                 return false;
             }
-            token_count += at.token_count.unwrap_or(0);
+            token_count = at.token_count.map_or(token_count, |tokens| tokens.saturating_add(token_count));
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
                 let text = content::decode(stored).into_text();
                 if !text.is_empty() {
@@ -210,9 +210,9 @@ impl Open {
         let mut usage = self.own_usage(session)?;
         for ancestor in self.ancestors(session)? {
             let earlier = self.own_usage(&ancestor.id)?;
-            usage.input_tokens += earlier.input_tokens;
-            usage.output_tokens += earlier.output_tokens;
-            usage.cached_tokens += earlier.cached_tokens;
+            usage.input_tokens = usage.input_tokens.saturating_add(earlier.input_tokens);
+            usage.output_tokens = usage.output_tokens.saturating_add(earlier.output_tokens);
+            usage.cached_tokens = usage.cached_tokens.saturating_add(earlier.cached_tokens);
             usage.cost_usd = match (usage.cost_usd, earlier.cost_usd) {
                 (Some(a), Some(b)) => Some(a + b),
                 (a, b) => a.or(b),
@@ -247,7 +247,7 @@ impl Open {
             let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
             Ok(Some(Usage {
                 model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
-                input_tokens: count(1) + count(3) + count(4),
+                input_tokens: count(1).saturating_add(count(3)).saturating_add(count(4)),
                 output_tokens: count(2),
                 cached_tokens: count(3),
                 cost_usd: cost(5).or(cost(6).filter(|_| known)),

@@ -314,8 +314,9 @@ fn text(value: ValueRef<'_>) -> Option<String> {
     }
 }
 
+/// What is no finite number counts as zero: it can be neither compared nor written down.
 fn number(value: ValueRef<'_>) -> f64 {
-    match value {
+    let number = match value {
         #[allow(clippy::cast_precision_loss, reason = "seconds since the epoch are far below 2^52")]
         ValueRef::Integer(n) => n as f64,
         ValueRef::Real(x) => x,
@@ -323,7 +324,8 @@ fn number(value: ValueRef<'_>) -> f64 {
             std::str::from_utf8(bytes).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0.0)
         }
         ValueRef::Null | ValueRef::Blob(_) => 0.0,
-    }
+    };
+    if number.is_finite() { number } else { 0.0 }
 }
 
 fn truth(value: ValueRef<'_>) -> Option<bool> {

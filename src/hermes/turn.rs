@@ -50,7 +50,7 @@ impl Open {
         let mut closed = false;
         let mut earliest = None;
         while let Some(row) = self.row_before(session, at)? {
-            at = MessageId::new(row.id.get() - 1);
+            at = MessageId::new(row.id.get().saturating_sub(1));
             if row.standing == Standing::TakenBack || repeated.contains(&row.id) || is_summary(&row) {
                 continue;
             }

@@ -135,7 +135,7 @@ impl Feed {
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
-        let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
+        let before_first = first.map_or(newest, |first| MessageId::new(first.get().saturating_sub(1)));
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
@@ -295,7 +295,7 @@ impl Feed {
         );
         *following = Following {
             session: child.clone(),
-            read_to: MessageId::new(first.get() - 1),
+            read_to: MessageId::new(first.get().saturating_sub(1)),
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,

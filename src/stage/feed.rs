@@ -139,6 +139,12 @@ impl Feed {
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
+    /// Whether its session is known by name, so that finding it costs little.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.target, Target::Session(_))
+    }
+
             open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
             rewrites = past.rewrites;
         }

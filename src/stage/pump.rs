@@ -12,8 +12,8 @@ const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
 /// How often a change is reason enough to ask, where no session was created.
 const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
 
-/// When to ask what seldom changes: whether a session was continued in another one, and whether an older copy of
-/// the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
+/// When to ask what seldom changes: which session is a terminal's, whether a session was continued in another one,
+/// and whether an older copy of the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
 #[derive(Debug)]
 pub struct Occasions {
     newest_session: i64,
@@ -60,7 +60,7 @@ pub fn pump(
         }
         feed.expect_more();
     }
-    bind(open, feeds)?;
+    bind(open, feeds, due)?;
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;
@@ -76,10 +76,11 @@ pub fn pump(
     }
 }
 
-/// Finds the sessions of the feeds that have none.
-fn bind(open: &Open, feeds: &mut [Feed]) -> Result<(), SourceError> {
+/// Finds the sessions of the feeds that have none. To look through all sessions of the database is for when it is
+/// `due`: a feed may have to wait for its session for days.
+fn bind(open: &Open, feeds: &mut [Feed], due: bool) -> Result<(), SourceError> {
     for at in 0..feeds.len() {
-        if feeds.get(at).is_some_and(Feed::is_bound) {
+        if feeds.get(at).is_none_or(|feed| feed.is_bound() || !(due || feed.is_named())) {
             continue;
         }
         let others = feeds.iter().enumerate().filter(|(other, _)| *other != at);

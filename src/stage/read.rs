@@ -165,12 +165,7 @@ impl Reader {
                     if let Some(feed) = self.feeds.get_mut(feed) {
                         feed.restart(lane, resume);
                     }
-                    self.look_again();
-                }
-                Control::Release { feed, resume } => {
-                    if let Some(feed) = self.feeds.get_mut(feed) {
-                        feed.release(resume);
-                    }
+                    self.occasions = Occasions::default();
                     self.look_again();
                 }
             }

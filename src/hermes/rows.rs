@@ -97,7 +97,7 @@ impl Open {
         let mut rows = statement.raw_query();
         while let Some(sql) = rows.next()? {
             let row = decode(sql, sessions)?;
-            bytes += size(&row);
+            bytes += row.bytes();
             scan.rows.push(row);
             if bytes >= limits.bytes {
                 scan.more = true;
@@ -241,7 +241,7 @@ impl Open {
             let (mut rows, mut bytes) = (Vec::new(), 0);
             while let Some(sql) = found.next()? {
                 let row = decode(sql, std::slice::from_ref(session))?;
-                bytes += size(&row);
+                bytes += row.bytes();
                 rows.push(row);
                 if bytes >= limits.bytes {
                     break;
@@ -333,16 +333,4 @@ fn truth(value: ValueRef<'_>) -> Option<bool> {
         ValueRef::Null => None,
         other => Some(number(other) != 0.0),
     }
-}
-
-fn size(row: &Row) -> u64 {
-    let parts = [
-        &row.content,
-        &row.tool_calls,
-        &row.tool_call_id,
-        &row.tool_name,
-        &row.reasoning,
-        &row.reasoning_content,
-    ];
-    parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
 }

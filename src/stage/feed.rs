@@ -125,18 +125,12 @@ impl Feed {
         Self { conversation, target, lane, taken, memory, resume, following: None, refused: Vec::new() }
     }
 
-    /// The lane was started anew, and has delivered up to `resume`.
+    /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
-    }
-
-    /// Gives the session up, to be taken again from `resume` once it is free.
-    pub fn release(&mut self, resume: Option<Binding>) {
-        self.following = None;
-        self.resume = resume;
     }
 
     /// Whether its lane still runs.

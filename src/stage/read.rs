@@ -39,13 +39,6 @@ pub enum Control {
         /// What it has delivered.
         resume: Option<Binding>,
     },
-    /// A sibling has the older right to a mirror's session.
-    Release {
-        /// Which mirror.
-        feed: usize,
-        /// What it has delivered.
-        resume: Option<Binding>,
-    },
     /// Read no more.
     Stop,
 }

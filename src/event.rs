@@ -127,6 +127,22 @@ pub struct Row {
     pub standing: Standing,
 }
 
+impl Row {
+    /// About how much memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let parts = [
+            &self.content,
+            &self.tool_calls,
+            &self.tool_call_id,
+            &self.tool_name,
+            &self.reasoning,
+            &self.reasoning_content,
+        ];
+        parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
+    }
+}
+
 impl fmt::Debug for Row {
     /// Leaves the transcript's text out, so that no log shows it by accident.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,7 +23,7 @@ mod sessions;
 mod usage;
 
 pub use beside::{CompressionLock, Label};
-pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::Rewrites;

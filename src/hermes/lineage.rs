@@ -79,8 +79,8 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<(), SourceError> {
-        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.trace = Some(rewrite::trace(row));
+        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -204,7 +204,7 @@ impl Open {
             if at.id > row.id && !rest.belongs(&at) {
                 return false;
             }
-            token_count += at.token_count.unwrap_or(0);
+            token_count = at.token_count.map_or(token_count, |tokens| tokens.saturating_add(token_count));
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
                 let text = content::decode(stored).into_text();
                 if !text.is_empty() {

@@ -63,7 +63,7 @@ impl Open {
         let (mut turn, mut closed, mut earliest, mut further) = (None, false, None, 0);
         let mut calls = Waiting::default();
         while let Some(row) = self.row_before(session, at)? {
-            at = MessageId::new(row.id.get() - 1);
+            at = MessageId::new(row.id.get().saturating_sub(1));
             further += u32::from(turn.is_some());
             let beside = repeated.contains(&row.id) || is_summary(&row) || is_aside(&row);
             if row.standing == Standing::TakenBack || beside || row.role == Role::Other {

@@ -22,9 +22,9 @@ impl Open {
         let mut usage = self.own_usage(session)?;
         for ancestor in self.ancestors(session)? {
             let earlier = self.own_usage(&ancestor.id)?;
-            usage.input_tokens += earlier.input_tokens;
-            usage.output_tokens += earlier.output_tokens;
-            usage.cached_tokens += earlier.cached_tokens;
+            usage.input_tokens = usage.input_tokens.saturating_add(earlier.input_tokens);
+            usage.output_tokens = usage.output_tokens.saturating_add(earlier.output_tokens);
+            usage.cached_tokens = usage.cached_tokens.saturating_add(earlier.cached_tokens);
             usage.cost_usd = match (usage.cost_usd, earlier.cost_usd) {
                 (Some(a), Some(b)) => Some(a + b),
                 (a, b) => a.or(b),
@@ -45,9 +45,9 @@ impl Open {
         usage.model = live.or(usage.model);
         for part in parts {
             if part.auxiliary {
-                usage.input_tokens += part.usage.input_tokens;
-                usage.output_tokens += part.usage.output_tokens;
-                usage.cached_tokens += part.usage.cached_tokens;
+                usage.input_tokens = usage.input_tokens.saturating_add(part.usage.input_tokens);
+                usage.output_tokens = usage.output_tokens.saturating_add(part.usage.output_tokens);
+                usage.cached_tokens = usage.cached_tokens.saturating_add(part.usage.cached_tokens);
                 // Where the conversation's own price is unknown, that of the rest would pass for the whole.
                 usage.cost_usd = usage.cost_usd.map(|cost| cost + part.usage.cost_usd);
             }

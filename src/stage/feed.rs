@@ -1,7 +1,7 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
@@ -35,17 +35,58 @@ pub struct LaneSender {
     pub readings: Sender<Reading>,
     /// Set while the lane is full, so that it wakes the reader once it has room.
     pub starved: Arc<AtomicBool>,
+    /// Bytes of the rows that wait in the lane.
+    pub waiting: Arc<AtomicU64>,
+    /// The lane is full once so many bytes wait: a few rows may hold as much as all others together.
+    pub most_bytes: u64,
+}
+
+/// What the lane itself sees of its fullness.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    starved: Arc<AtomicBool>,
+    waiting: Arc<AtomicU64>,
+    capacity: usize,
+    most_bytes: u64,
+}
+
+impl Pressure {
+    /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
+    /// half of a full lane is free.
+    #[must_use]
+    pub fn eases(&self, taken: &Reading, left: usize) -> bool {
+        let bytes = if let Reading::Row(row) = taken { row.bytes() } else { 0 };
+        let waiting = self.waiting.fetch_sub(bytes, Ordering::SeqCst).saturating_sub(bytes);
+        left <= self.capacity / 2
+            && waiting <= self.most_bytes / 2
+            && self.starved.swap(false, Ordering::SeqCst)
+    }
 }
 
 impl LaneSender {
+    /// The lane's view of it.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure {
+            starved: Arc::clone(&self.starved),
+            waiting: Arc::clone(&self.waiting),
+            capacity: self.readings.max_capacity(),
+            most_bytes: self.most_bytes,
+        }
+    }
+
     /// Whether a row and what may follow it fit. Arranges to be woken where they do not.
     fn has_room(&self) -> bool {
-        if self.readings.capacity() >= ROOM {
+        if self.fits() {
             return true;
         }
         self.starved.store(true, Ordering::SeqCst);
         // The lane may have drained between the two lines, and then sent no wake.
-        self.readings.capacity() >= ROOM
+        self.fits()
+    }
+
+    fn fits(&self) -> bool {
+        self.readings.capacity() >= ROOM && self.waiting.load(Ordering::SeqCst) < self.most_bytes
     }
 }
 
@@ -90,18 +131,12 @@ impl Feed {
         Self { conversation, target, lane, taken, memory, watch, resume, following, refused, said_to_wait }
     }
 
-    /// The lane was started anew, and has delivered up to `resume`.
+    /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
-    }
-
-    /// Gives the session up, to be taken again from `resume` once it is free.
-    pub fn release(&mut self, resume: Option<Binding>) {
-        self.following = None;
-        self.resume = resume;
     }
 
     /// Whether its lane still runs.
@@ -130,6 +165,12 @@ impl Feed {
         following.or(self.resume.as_ref().map(|known| &known.session))
     }
 
+    /// Whether its session is known by name, so that finding it costs little.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.target, Target::Session(_))
+    }
+
     /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of
     /// this process, whose claims may not be laid yet.
     pub fn bind(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<(), SourceError> {
@@ -141,7 +182,7 @@ impl Feed {
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
-        let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
+        let before_first = first.map_or(newest, |first| MessageId::new(first.get().saturating_sub(1)));
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
@@ -314,7 +355,7 @@ impl Feed {
         );
         *following = Following {
             session: child.clone(),
-            read_to: MessageId::new(first.get() - 1),
+            read_to: MessageId::new(first.get().saturating_sub(1)),
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,
@@ -365,6 +406,9 @@ impl Feed {
     }
 
     fn send(&self, reading: Reading) {
+        if let Reading::Row(row) = &reading {
+            self.lane.waiting.fetch_add(row.bytes(), Ordering::SeqCst);
+        }
         // Room was asked for, and only this thread sends. A lane that has ended is found by `is_alive`.
         let _ = self.lane.readings.try_send(reading);
     }

@@ -248,7 +248,11 @@ impl<'a> Play<'a> {
         let boundary = self.reference.sum_up(vec![format!("compaction: {text}")]);
         let mut after: Vec<Entry> = self.live[..head].to_vec();
         let mut kept = self.live[len - tail..].to_vec();
-        if self.version >= (0, 19) && self.random.happens(25) && kept[0].boundary.is_none() && !is_summary(&kept[0]) {
+        if self.version >= (0, 19)
+            && self.random.happens(25)
+            && kept[0].boundary.is_none()
+            && !is_summary(&kept[0])
+        {
             let old = kept[0].message["content"].as_str().unwrap().to_owned();
             kept[0].message["content"] = json!(merged_into(&old, &framed));
             kept[0].boundary = Some(boundary);
@@ -291,7 +295,10 @@ impl<'a> Play<'a> {
     /// The places of what the person typed, among the live rows.
     fn typed(&self) -> Vec<usize> {
         let typed = self.live.iter().enumerate();
-        typed.filter(|(_, e)| e.is("user") && e.boundary.is_none() && !is_summary(e)).map(|(at, _)| at).collect()
+        typed
+            .filter(|(_, e)| e.is("user") && e.boundary.is_none() && !is_summary(e))
+            .map(|(at, _)| at)
+            .collect()
     }
 
     fn undo(&mut self) {
@@ -301,12 +308,13 @@ impl<'a> Play<'a> {
         }
         self.catch_up();
         let at = typed[typed.len() - 1 - self.below(2).min(typed.len() - 1)];
-        let select = "SELECT id FROM messages WHERE session_id = ? AND active = 1 ORDER BY id LIMIT 1 OFFSET ?";
-        let id = self.writer.call(&json!({"do": "sql", "script": [[select, [self.session, at]]]}))[0][0][0].clone();
+        let select =
+            "SELECT id FROM messages WHERE session_id = ? AND active = 1 ORDER BY id LIMIT 1 OFFSET ?";
+        let id = self.writer.call(&json!({"do": "sql", "script": [[select, [self.session, at]]]}))[0][0][0]
+            .clone();
         self.note(&format!("undo of {} rows", self.live.len() - at));
-        self.writer.call(
-            &json!({"do": "rewind_to_message", "session_id": self.session, "target_message_id": id}),
-        );
+        self.writer
+            .call(&json!({"do": "rewind_to_message", "session_id": self.session, "target_message_id": id}));
         let gone = self.live.split_off(at);
         self.reference.take_back(&said(&gone));
         let for_the_first_time = !std::mem::replace(&mut self.taken_back, true);
@@ -314,9 +322,8 @@ impl<'a> Play<'a> {
             self.mirror();
             self.catch_up();
             self.note("undo undone");
-            self.writer.call(
-                &json!({"do": "restore_rewound", "session_id": self.session, "since_message_id": id}),
-            );
+            self.writer
+                .call(&json!({"do": "restore_rewound", "session_id": self.session, "since_message_id": id}));
             self.reference.give_back(&said(&gone));
             self.live.extend(gone);
             self.taken_back = false;

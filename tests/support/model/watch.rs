@@ -55,7 +55,8 @@ impl Watch {
 
     pub fn start(&mut self) {
         if self.mirror.is_none() {
-            let mirrors = format!("[[mirror]]\nconversation = '{}'\nsession = 's'\n", self.world.conversation);
+            let mirrors =
+                format!("[[mirror]]\nconversation = '{}'\nsession = 's'\n", self.world.conversation);
             self.mirror = Some(self.world.run(&[], &mirrors));
         }
     }

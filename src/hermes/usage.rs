@@ -78,7 +78,7 @@ impl Open {
         let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
         Ok(Usage {
             model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
-            input_tokens: count(row, 1).saturating_add(count(row, 3)).saturating_add(count(row, 4)),
+            input_tokens: input(row),
             output_tokens: count(row, 2),
             cached_tokens: count(row, 3),
             cost_usd: cost(5).or(cost(6).filter(|_| known)),
@@ -110,7 +110,7 @@ impl Open {
             let cost = |at| row.get::<_, Option<f64>>(at).ok().flatten().filter(|cost| *cost > 0.0);
             let usage = ModelUsage {
                 model: row.get::<_, Option<String>>(0).ok().flatten().unwrap_or_default(),
-                input_tokens: count(row, 1).saturating_add(count(row, 3)).saturating_add(count(row, 4)),
+                input_tokens: input(row),
                 output_tokens: count(row, 2),
                 cached_tokens: count(row, 3),
                 cost_usd: cost(5).or(cost(6)).unwrap_or(0.0),

@@ -164,7 +164,10 @@ impl Open {
         let begins_session = self.first_row(session)? == Some(range.end);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
-            ghosts.kind = Kind::Handover;
+            // Ids that are missing were those of rows: what a person edited and sent again may come first by now.
+            if self.has_row(MessageId::new(range.end.get() - 1))? {
+                ghosts.kind = Kind::Handover;
+            }
             self.history(&parent.id, range.end, |row, live| {
                 own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {

@@ -185,6 +185,15 @@ impl Open {
             .map_err(|e| self.error(e))
     }
 
+    /// The session of the row of this id; `None` where there is no such row.
+    pub fn session_of(&self, id: MessageId) -> Result<Option<HermesSessionId>, SourceError> {
+        self.conn()
+            .prepare_cached("SELECT session_id FROM messages WHERE id = ?1")
+            .and_then(|mut s| s.query_row([id.get()], |row| Ok(text(row.get_ref(0)?))).optional())
+            .map(|found| found.flatten().map(HermesSessionId::new))
+            .map_err(|e| self.error(e))
+    }
+
     /// When the row of `session` behind `after` was stamped, in s since the epoch.
     pub fn next_timestamp(
         &self,

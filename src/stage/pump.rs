@@ -55,13 +55,13 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<(), SourceError> {
     let due = occasions.are_due(open.newest_session()?);
+    bind(open, feeds, due)?;
     for feed in feeds.iter_mut() {
         if due {
             feed.re_anchor(open)?;
         }
         feed.expect_more();
     }
-    bind(open, feeds, due)?;
     // Before the rows: what is said of a session then stands behind rows that this look reads.
     let seen = beside::look(open, feeds, due);
     for feed in feeds.iter_mut() {

@@ -46,6 +46,13 @@ impl Ghost {
         Self { key, summary, timestamp: row.timestamp, live }
     }
 
+    /// Whether `row` is a copy that was written at once behind one of the time `last`, or with its original's time.
+    #[must_use]
+    pub fn is_of(&self, row: &Row, last: Option<f64>) -> bool {
+        let at_once = last.is_none_or(|last| row.timestamp - last < AT_ONCE);
+        self.key == key(row).0 && (at_once || same_time(self.timestamp, row.timestamp))
+    }
+
     /// A mirrored row that is no longer in the database.
     #[must_use]
     pub fn gone(trace: Trace) -> Self {

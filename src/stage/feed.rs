@@ -312,15 +312,25 @@ impl Feed {
         Ok(true)
     }
 
+    /// Whether it has read a row of an id that no row was ever given: an older copy was put in place.
+    #[must_use]
+    pub fn has_read_beyond(&self, highest: Option<MessageId>) -> bool {
+        let read = self.following.as_ref().map(|following| following.highest);
+        highest.zip(read).is_some_and(|(highest, read)| highest < read)
+    }
+
     /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
     /// what lies behind that row is new.
-    pub fn re_anchor(&mut self, open: &Open) -> Result<(), SourceError> {
+    /// `highest`: the highest id that its rows were ever given, where that is on record.
+    pub fn re_anchor(&mut self, open: &Open, highest: Option<MessageId>) -> Result<(), SourceError> {
+        let is_older = self.has_read_beyond(highest);
         let Some(following) = &mut self.following else { return Ok(()) };
         // The copy may be older than the session that was followed: back to the one that this one continued.
         let known = open.session(&following.session)?.is_some();
         let (row, ids_are_reused) = self.memory.shared_with(open, following.highest)?;
         let left = if known { None } else { open.session_of(row)? };
-        if !(known && ids_are_reused || left.is_some()) || !self.lane.has_room() {
+        let is_older = is_older || ids_are_reused;
+        if !(known && is_older || left.is_some()) || !self.lane.has_room() {
             return Ok(());
         }
         let session = left.clone().unwrap_or_else(|| following.session.clone());

@@ -56,9 +56,10 @@ pub fn pump(
 ) -> Result<(), SourceError> {
     let due = occasions.are_due(open.newest_session()?);
     bind(open, feeds, due)?;
+    let highest = open.highest_id()?;
     for feed in feeds.iter_mut() {
-        if due {
-            feed.re_anchor(open)?;
+        if due || feed.has_read_beyond(highest) {
+            feed.re_anchor(open, highest)?;
         }
         feed.expect_more();
     }

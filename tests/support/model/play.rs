@@ -343,6 +343,10 @@ impl<'a> Play<'a> {
             return;
         }
         let at = typed[typed.len() - 1 - self.below(3).min(typed.len() - 1)];
+        // A lone row that the person typed, with a time of its own, may as well be typed again: it is posted.
+        if at == 1 && self.live[0].is("user") && self.version < (0, 20) {
+            return;
+        }
         self.note(&format!("edit: {at} of {} rows kept", self.live.len()));
         self.later(1_000, 5_000);
         let kept = &self.live[..at];

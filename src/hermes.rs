@@ -11,6 +11,7 @@ pub mod synthetic;
 pub mod tool_calls;
 pub mod turn;
 
+mod beside;
 mod connection;
 mod facts;
 mod lineage;
@@ -19,8 +20,10 @@ mod rewrite;
 mod rows;
 mod schema;
 mod sessions;
+mod usage;
 
-pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use beside::{CompressionLock, Label};
+pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::Rewrites;

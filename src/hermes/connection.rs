@@ -55,12 +55,20 @@ impl Footprint {
     /// Takes the footprint of the database at `path`.
     #[must_use]
     pub fn of(path: &Path) -> Self {
+        let path = &resolved(path);
         let stamp = |path: &Path| {
             let meta = std::fs::metadata(path).ok()?;
             Some(Stamp { inode: meta.ino(), size: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) })
         };
         Self { database: stamp(path), wal: stamp(&with_suffix(path, "-wal")) }
     }
+}
+
+/// Where the database itself is, if `path` is a link: there, and not beside the link, SQLite keeps its other files.
+/// While nothing is there, the path as it is.
+#[must_use]
+pub fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The path of a file that SQLite keeps beside the database: `-wal`, `-shm` or `-journal`.
@@ -77,6 +85,9 @@ pub enum SourceError {
     /// There is no file yet. Hermes makes it when it first starts.
     #[error("{0}: no such file; waiting for Hermes to create it")]
     Missing(PathBuf),
+    /// Something else than a file stands there. A pipe is never opened: that would wait for its writer for ever.
+    #[error("{0}: not a file; name the database itself")]
+    NotFile(PathBuf),
     /// The file is there, Hermes's tables are not (yet).
     #[error("{path}: {lacks}; waiting for Hermes to create its tables")]
     NotHermes {
@@ -247,6 +258,9 @@ impl Open {
         let stat = |e: io::Error| SourceError::Unreadable { path: path.to_owned(), cause: e.to_string() };
         let missing = || SourceError::Missing(path.to_owned());
         let identity = Identity::of(path).map_err(stat)?.ok_or_else(missing)?;
+        if !path.is_file() {
+            return Err(SourceError::NotFile(path.to_owned()));
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let sql = |e| SourceError::from_sql(path, e);
         let conn = Connection::open_with_flags(path, flags).map_err(sql)?;

@@ -3,6 +3,7 @@
 //! Hermes names its sessions itself and records neither a pid nor, often, a working directory. What is known
 //! of a terminal is where and when it was launched. Among several that fit equally none is taken.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::connection::{Open, SourceError};
@@ -47,12 +48,13 @@ pub fn discover(
         if session.is_side_session() {
             continue;
         }
-        let Some(candidate) = stand(open, session, floor)? else { continue };
-        if !is_taken(open, &candidate.0.id, &taken)? {
-            candidates.push(candidate);
-        }
+        candidates.extend(stand(open, session, floor)?);
     }
-    Ok(choose(&candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
+    let mut known = BTreeMap::new();
+    let is_workspace = |cwd: &str| {
+        *known.entry(cwd.to_owned()).or_insert_with(|| same_directory(Path::new(cwd), &terminal.workspace))
+    };
+    choose(&candidates, is_workspace, |session| is_taken(open, &session.id, &taken))
 }
 
 /// Whether a sibling mirrors the session, or one that continues it: who follows the child of a compaction came
@@ -95,21 +97,37 @@ fn stand(open: &Open, session: Session, floor: f64) -> Result<Option<Candidate>,
     Ok(None)
 }
 
-/// Newest session of the directory; where no candidate records one, a lone candidate.
-fn choose(candidates: &[Candidate], is_workspace: impl Fn(&str) -> bool) -> Found {
-    let here = candidates.iter().filter(|(_, cwd)| cwd.as_deref().is_some_and(&is_workspace));
-    let newest = here.max_by(|(a, _), (b, _)| a.started_at.total_cmp(&b.started_at).then(a.id.cmp(&b.id)));
-    if let Some((session, _)) = newest {
-        return Found::Session(session.id.clone());
+/// Newest session of the directory; where no candidate records one, a lone candidate. Whether one is `taken` is asked
+/// of as few as possible, since it reads every sibling's claim: a database may hold thousands of sessions.
+fn choose<E>(
+    candidates: &[Candidate],
+    mut is_workspace: impl FnMut(&str) -> bool,
+    taken: impl Fn(&Session) -> Result<bool, E>,
+) -> Result<Found, E> {
+    let (placed, unplaced): (Vec<_>, Vec<_>) = candidates.iter().partition(|(_, cwd)| cwd.is_some());
+    let (mut here, elsewhere): (Vec<_>, Vec<_>) =
+        placed.into_iter().partition(|(_, cwd)| cwd.as_deref().is_some_and(&mut is_workspace));
+    here.sort_by(|(a, _), (b, _)| b.started_at.total_cmp(&a.started_at).then_with(|| b.id.cmp(&a.id)));
+    for (session, _) in here {
+        if !taken(session)? {
+            return Ok(Found::Session(session.id.clone()));
+        }
     }
-    if candidates.iter().any(|(_, cwd)| cwd.is_some()) {
-        return Found::Nothing;
+    for (session, _) in elsewhere {
+        if !taken(session)? {
+            return Ok(Found::Nothing);
+        }
     }
-    match candidates {
-        [] => Found::Nothing,
-        [(lone, _)] => Found::Session(lone.id.clone()),
-        several => Found::Ambiguous(several.iter().map(|(s, _)| s.id.clone()).collect()),
+    let mut free = Vec::new();
+    for (session, _) in unplaced {
+        if !taken(session)? {
+            free.push(session.id.clone());
+        }
     }
+    Ok(match free.len() {
+        0 | 1 => free.pop().map_or(Found::Nothing, Found::Session),
+        _ => Found::Ambiguous(free),
+    })
 }
 
 /// Whether two paths name one directory, links resolved.
@@ -122,6 +140,9 @@ fn same_directory(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::convert::Infallible;
+
     use super::*;
 
     fn candidate(id: &str, started_at: f64, cwd: Option<&str>) -> Candidate {
@@ -139,8 +160,25 @@ mod tests {
         (session, cwd.map(str::to_owned))
     }
 
-    fn here(cwd: &str) -> bool {
-        cwd == "/work"
+    fn chosen(candidates: &[Candidate]) -> Found {
+        let free = |_: &Session| Ok::<_, Infallible>(false);
+        choose(candidates, |cwd| cwd == "/work", free).unwrap_or(Found::Nothing)
+    }
+
+    #[test]
+    fn of_thousands_of_sessions_only_those_of_the_directory_are_asked_for_their_claims() {
+        let mut candidates: Vec<_> =
+            (0..5_000_u32).map(|n| candidate(&n.to_string(), f64::from(n), Some("/other"))).collect();
+        candidates.push(candidate("older", 1.0, Some("/work")));
+        candidates.push(candidate("newer, taken", 2.0, Some("/work")));
+        let asked = RefCell::new(Vec::new());
+        let taken = |session: &Session| {
+            asked.borrow_mut().push(session.id.as_str().to_owned());
+            Ok::<_, Infallible>(session.id.as_str() == "newer, taken")
+        };
+        let found = choose(&candidates, |cwd| cwd == "/work", taken);
+        assert_eq!(found, Ok(Found::Session(HermesSessionId::new("older"))));
+        assert_eq!(asked.into_inner(), ["newer, taken", "older"]);
     }
 
     #[test]
@@ -150,29 +188,26 @@ mod tests {
             candidate("newer", 2.0, Some("/work")),
             candidate("newest, elsewhere", 3.0, Some("/other")),
         ];
-        assert_eq!(choose(&candidates, here), Found::Session(HermesSessionId::new("newer")));
+        assert_eq!(chosen(&candidates), Found::Session(HermesSessionId::new("newer")));
     }
 
     #[test]
     fn a_lone_session_without_a_directory_is_taken() {
-        assert_eq!(
-            choose(&[candidate("lone", 1.0, None)], here),
-            Found::Session(HermesSessionId::new("lone"))
-        );
+        assert_eq!(chosen(&[candidate("lone", 1.0, None)]), Found::Session(HermesSessionId::new("lone")));
     }
 
     #[test]
     fn several_without_a_directory_are_refused_by_name() {
         let several = [candidate("a", 1.0, None), candidate("b", 2.0, None)];
         let ids = vec![HermesSessionId::new("a"), HermesSessionId::new("b")];
-        assert_eq!(choose(&several, here), Found::Ambiguous(ids));
+        assert_eq!(chosen(&several), Found::Ambiguous(ids));
     }
 
     #[test]
     fn a_session_of_another_directory_is_never_taken_even_alone() {
-        assert_eq!(choose(&[candidate("lone", 1.0, Some("/other"))], here), Found::Nothing);
+        assert_eq!(chosen(&[candidate("lone", 1.0, Some("/other"))]), Found::Nothing);
         let beside = [candidate("a", 1.0, Some("/other")), candidate("b", 2.0, None)];
-        assert_eq!(choose(&beside, here), Found::Nothing);
+        assert_eq!(chosen(&beside), Found::Nothing);
     }
 
     #[test]

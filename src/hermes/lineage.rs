@@ -8,7 +8,7 @@ use super::rewrite::{self, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
-use crate::event::{Compaction, Role, Row, Standing, Trace, Usage};
+use crate::event::{Compaction, Role, Row, Standing, Trace};
 use crate::ids::{HermesSessionId, MessageId};
 
 /// Longest chain of compactions that is walked; Hermes itself stops at 100.
@@ -79,8 +79,8 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<(), SourceError> {
-        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.trace = Some(rewrite::trace(row));
+        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -249,7 +249,7 @@ impl Open {
             if at.id > row.id && !rest.belongs(&at) {
                 return false;
             }
-            token_count += at.token_count.unwrap_or(0);
+            token_count = at.token_count.map_or(token_count, |tokens| tokens.saturating_add(token_count));
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
                 let text = content::decode(stored).into_text();
                 if !text.is_empty() {
@@ -262,59 +262,5 @@ impl Open {
         let summary = summary::parse(&text).map(|parsed| parsed.summary).unwrap_or(text);
         let model = self.session(&row.session)?.and_then(|session| session.model);
         Ok(Compaction { summary, live, token_count, model })
-    }
-
-    /// What the session and those it continues have used.
-    ///
-    /// Hermes counts cached input apart from `input_tokens`, and reasoning inside `output_tokens`; a child of
-    /// a fork compaction counts from zero again.
-    pub fn usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
-        let mut usage = self.own_usage(session)?;
-        for ancestor in self.ancestors(session)? {
-            let earlier = self.own_usage(&ancestor.id)?;
-            usage.input_tokens += earlier.input_tokens;
-            usage.output_tokens += earlier.output_tokens;
-            usage.cached_tokens += earlier.cached_tokens;
-            usage.cost_usd = match (usage.cost_usd, earlier.cost_usd) {
-                (Some(a), Some(b)) => Some(a + b),
-                (a, b) => a.or(b),
-            };
-            usage.model = usage.model.or(earlier.model);
-        }
-        Ok(usage)
-    }
-
-    fn own_usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
-        const COLUMNS: &[(&str, &str)] = &[
-            ("model", "NULL"),
-            ("input_tokens", "0"),
-            ("output_tokens", "0"),
-            ("cache_read_tokens", "0"),
-            ("cache_write_tokens", "0"),
-            ("actual_cost_usd", "NULL"),
-            ("estimated_cost_usd", "NULL"),
-            ("cost_status", "NULL"),
-        ];
-        let run = || -> rusqlite::Result<Option<Usage>> {
-            let select = self.schema().select("sessions", COLUMNS);
-            let mut statement =
-                self.conn().prepare_cached(&format!("SELECT {select} FROM sessions WHERE id = ?1"))?;
-            let mut rows = statement.query([session.as_str()])?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            let count = |at| -> u64 {
-                row.get::<_, Option<i64>>(at).ok().flatten().map_or(0, |n| u64::try_from(n).unwrap_or(0))
-            };
-            let cost = |at| row.get::<_, Option<f64>>(at).ok().flatten();
-            // Hermes writes 0.0 with status 'unknown' for a model whose price it does not know: no cost, not a free one.
-            let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
-            Ok(Some(Usage {
-                model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
-                input_tokens: count(1) + count(3) + count(4),
-                output_tokens: count(2),
-                cached_tokens: count(3),
-                cost_usd: cost(5).or(cost(6).filter(|_| known)),
-            }))
-        };
-        Ok(run().map_err(|e| self.error(e))?.unwrap_or_default())
     }
 }

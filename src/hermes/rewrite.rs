@@ -8,6 +8,8 @@
 //! other: there a row must also stand in its original's place. Each original (a *ghost*) excuses one row, in
 //! order, and only inside that chain: the same words typed again later are a new message.
 
+use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -18,6 +20,8 @@ use crate::ids::MessageId;
 
 /// Rows of one rewrite without a timestamp of their own are this far apart, in s.
 const STEP: f64 = 1e-6;
+/// Of so many rows with one and the same time the keys are kept; a copy of an earlier one of them passes for new.
+const STAMPED_ALIKE: usize = 64;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
 /// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
@@ -106,6 +110,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default)]
 pub struct Rewrites {
     last: Option<Stamp>,
+    /// The keys of the newest rows that have the last one's time.
+    at_once: VecDeque<u64>,
     open: Option<Rewrite>,
     generation: MessageId,
 }
@@ -156,7 +162,7 @@ impl Rewrites {
             Some(verdict) => verdict,
             None => self.begin(row, is_summary, next, vanished, ghosts)?,
         };
-        self.last = Some(Stamp::of(row));
+        self.note(row);
         Ok(verdict)
     }
 
@@ -208,11 +214,33 @@ impl Rewrites {
         Ok(verdict.unwrap_or(Verdict::New))
     }
 
-    /// A clock that stands still or runs back: a row that kept the time of its original.
+    /// A clock that runs back: a row that kept the time of its original. One that stands still says as much only of a
+    /// row that was just seen: an import may stamp all of its rows alike, and asking for the ghosts of each would
+    /// read the whole session at each.
     fn runs_back(&self, row: &Row) -> bool {
         row.timestamp > 0.0
-            && self.last.is_none_or(|last| last.id < row.id && row.timestamp <= last.timestamp)
+            && self.last.is_none_or(|last| match row.timestamp.total_cmp(&last.timestamp) {
+                Ordering::Less => last.id < row.id,
+                Ordering::Equal => last.id < row.id && self.at_once.contains(&key_of(row)),
+                Ordering::Greater => false,
+            })
     }
+
+    fn note(&mut self, row: &Row) {
+        if self.last.is_some_and(|last| last.timestamp.total_cmp(&row.timestamp).is_ne()) {
+            self.at_once.clear();
+        }
+        if self.at_once.len() >= STAMPED_ALIKE {
+            self.at_once.pop_front();
+        }
+        self.at_once.push_back(key_of(row));
+        self.last = Some(Stamp::of(row));
+    }
+}
+
+/// The key of a row, taken from its trace where it has one already.
+fn key_of(row: &Row) -> u64 {
+    row.trace.map_or_else(|| key(row).0, |trace| trace.key)
 }
 
 impl Stamp {
@@ -389,4 +417,64 @@ fn key(row: &Row) -> (u64, Option<u64>) {
         part(&call.name);
     }
     (hash.digest(), summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::event::Standing;
+    use crate::ids::HermesSessionId;
+
+    fn row(id: i64, text: &str, timestamp: f64) -> Row {
+        Row {
+            id: MessageId::new(id),
+            session: HermesSessionId::new("s"),
+            role: Role::User,
+            content: Some(text.to_owned()),
+            tool_calls: None,
+            tool_call_id: None,
+            tool_name: None,
+            finish_reason: None,
+            reasoning: None,
+            reasoning_content: None,
+            display_kind: None,
+            observed: false,
+            timestamp,
+            token_count: None,
+            trace: None,
+            standing: Standing::New,
+        }
+    }
+
+    #[test]
+    fn rows_stamped_alike_ask_for_ghosts_only_where_one_repeats_another() {
+        let mut rewrites = Rewrites::default();
+        let mut asked = Vec::new();
+        for id in 1..=200 {
+            // The hundredth says what the one before it said.
+            let said = if id == 100 { 99 } else { id };
+            let row = row(id, &said.to_string(), 1_764_000_000.0);
+            let ghosts = |_, first: MessageId| {
+                asked.push(first.get());
+                Ok::<_, Infallible>(Ghosts::default())
+            };
+            assert_eq!(rewrites.judge(&row, None, false, ghosts), Ok(Verdict::New), "{id}");
+        }
+        assert_eq!(asked, [1, 100]);
+    }
+
+    #[test]
+    fn a_row_that_comes_back_with_the_last_one_s_time_is_a_repeat() {
+        let mut rewrites = Rewrites::default();
+        let original = row(1, "same", 1_764_000_000.0);
+        let none = |_, _| Ok::<_, Infallible>(Ghosts::default());
+        assert_eq!(rewrites.judge(&original, None, false, none), Ok(Verdict::New));
+        let copy = row(2, "same", 1_764_000_000.0);
+        let ghosts = |_, _| {
+            Ok::<_, Infallible>(Ghosts { rows: vec![Ghost::of(&original, false)], ..Ghosts::default() })
+        };
+        assert_eq!(rewrites.judge(&copy, None, false, ghosts), Ok(Verdict::Repeated));
+    }
 }

@@ -13,6 +13,10 @@ use crate::ids::MessageId;
 /// Two times that are closer than this, in s, are the same: a microsecond is Hermes's step.
 const SAME: f64 = 0.5e-6;
 
+/// After so many deleted rows one behind the other, no row is looked for any further back: a session that Hermes
+/// deleted may have had a hundred thousand.
+const DELETED: usize = 256;
+
 /// A remembered row.
 pub type Remembered = (MessageId, Trace);
 
@@ -76,8 +80,10 @@ impl Memory {
 
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
-        let last = self.rewound.map_or(row, |rewound| row.min(MessageId::new(rewound.get() + 1)));
+        let last =
+            self.rewound.map_or(row, |rewound| row.min(MessageId::new(rewound.get().saturating_add(1))));
         match (waiting, (self.delivered.before)(last)) {
+            // Of two rows of one id the waiting one is the newer: the other was read from a database since replaced.
             (Some(a), Some(b)) => Some(if a.0 >= b.0 { a } else { b }),
             (a, b) => a.or(b),
         }
@@ -89,16 +95,38 @@ impl Memory {
     /// Another row is one of another time. A row that was deleted, or whose content was rewritten in its place, is
     /// no sign.
     pub fn shared_with(&self, open: &Open, read_to: MessageId) -> Result<(MessageId, bool), SourceError> {
-        let mut ids_are_reused = false;
+        let (mut ids_are_reused, mut deleted) = (false, 0);
         let mut before = MessageId::new(read_to.get().saturating_add(1));
         while let Some((row, trace)) = self.before(before) {
             match open.timestamp(row)? {
                 Some(now) if (now - trace.timestamp).abs() < SAME => return Ok((row, ids_are_reused)),
-                Some(_) => ids_are_reused = true,
-                None => {}
+                Some(_) => (ids_are_reused, deleted) = (true, 0),
+                None => deleted += 1,
+            }
+            if deleted > DELETED && !ids_are_reused {
+                return Ok((MessageId::ZERO, false));
             }
             before = row;
         }
         Ok((MessageId::ZERO, ids_are_reused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remembered(row: i64, timestamp: f64) -> Remembered {
+        (MessageId::new(row), Trace { key: 1, timestamp })
+    }
+
+    #[test]
+    fn a_row_that_waits_goes_before_a_delivered_one_of_the_same_id() {
+        let delivered =
+            Delivered { range: Box::new(|_| Vec::new()), before: Box::new(|_| Some(remembered(4, 100.0))) };
+        let mut memory = Memory::new(delivered, 8);
+        let (id, trace) = remembered(4, 200.0);
+        memory.note(id, Some(trace));
+        assert_eq!(memory.before(MessageId::new(5)), Some(remembered(4, 200.0)));
     }
 }

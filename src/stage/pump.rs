@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::beside;
 use super::feed::Feed;
 use crate::hermes::{Limits, Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
@@ -12,8 +13,8 @@ const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
 /// How often a change is reason enough to ask, where no session was created.
 const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
 
-/// When to ask what seldom changes: whether a session was continued in another one, and whether an older copy of
-/// the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
+/// When to ask what seldom changes: which session is a terminal's, whether a session was continued in another one,
+/// and whether an older copy of the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
 #[derive(Debug)]
 pub struct Occasions {
     newest_session: i64,
@@ -54,13 +55,18 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<(), SourceError> {
     let due = occasions.are_due(open.newest_session()?);
-    bind(open, feeds)?;
+    bind(open, feeds, due)?;
     let highest = open.highest_id()?;
     for feed in feeds.iter_mut() {
         if due || feed.has_read_beyond(highest) {
             feed.re_anchor(open, highest)?;
         }
         feed.expect_more();
+    }
+    // Before the rows: what is said of a session then stands behind rows that this look reads.
+    let seen = beside::look(open, feeds, due);
+    for feed in feeds.iter_mut() {
+        feed.tell_beginning(&seen);
     }
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
@@ -72,15 +78,20 @@ pub fn pump(
             }
         }
         if !went_on {
-            return Ok(());
+            break;
         }
     }
+    for feed in feeds.iter_mut() {
+        feed.tell_beside(open, &seen);
+    }
+    Ok(())
 }
 
-/// Finds the sessions of the feeds that have none.
-fn bind(open: &Open, feeds: &mut [Feed]) -> Result<(), SourceError> {
+/// Finds the sessions of the feeds that have none. To look through all sessions of the database is for when it is
+/// `due`: a feed may have to wait for its session for days.
+fn bind(open: &Open, feeds: &mut [Feed], due: bool) -> Result<(), SourceError> {
     for at in 0..feeds.len() {
-        if feeds.get(at).is_some_and(Feed::is_bound) {
+        if feeds.get(at).is_none_or(|feed| feed.is_bound() || !(due || feed.is_named())) {
             continue;
         }
         let others = feeds.iter().enumerate().filter(|(other, _)| *other != at);

@@ -6,7 +6,7 @@
 //! changes or `settle_ms` is over. Reading once at the event left 137 of 160 rows unseen until the next commit.
 //! It never spins: that takes the writer's core and makes its commit five times slower.
 
-use std::path::Path;
+use std::mem::Discriminant;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -39,13 +39,6 @@ pub enum Control {
         /// What it has delivered.
         resume: Option<Binding>,
     },
-    /// A sibling has the older right to a mirror's session.
-    Release {
-        /// Which mirror.
-        feed: usize,
-        /// What it has delivered.
-        resume: Option<Binding>,
-    },
     /// Read no more.
     Stop,
 }
@@ -64,14 +57,9 @@ pub struct Reader {
     changed: Instant,
     unannounced: u32,
     occasions: Occasions,
-    fault: Option<Fault>,
+    /// The state in which the source can't be read, while there is one.
+    fault: Option<Discriminant<SourceError>>,
     stopped: bool,
-}
-
-/// A state in which the source can't be read.
-struct Fault {
-    name: std::mem::Discriminant<SourceError>,
-    looks: u64,
 }
 
 impl Reader {
@@ -165,12 +153,7 @@ impl Reader {
                     if let Some(feed) = self.feeds.get_mut(feed) {
                         feed.restart(lane, resume);
                     }
-                    self.look_again();
-                }
-                Control::Release { feed, resume } => {
-                    if let Some(feed) = self.feeds.get_mut(feed) {
-                        feed.release(resume);
-                    }
+                    self.occasions = Occasions::default();
                     self.look_again();
                 }
             }
@@ -281,24 +264,18 @@ impl Reader {
 
     /// Logs a state of the source once when it comes and once when it goes.
     fn note(&mut self, result: Result<(), &SourceError>) {
+        if let Err(SourceError::Busy(_)) = result {
+            // Passes within moments, and comes with every long write of Hermes's.
+            tracing::debug!(database = %self.source.path().display(), "locked by another process; trying again");
+            return;
+        }
+        let state = result.err().map(std::mem::discriminant);
+        if std::mem::replace(&mut self.fault, state) == state {
+            return;
+        }
         match result {
-            Ok(()) => {
-                if let Some(fault) = self.fault.take() {
-                    let database = self.source.path().display();
-                    tracing::info!(%database, looks = fault.looks, "reading the database");
-                }
-            }
-            Err(error) => {
-                let name = std::mem::discriminant(error);
-                let looks = match &self.fault {
-                    Some(fault) if fault.name == name => fault.looks + 1,
-                    _ => {
-                        announce(error, self.source.path());
-                        1
-                    }
-                };
-                self.fault = Some(Fault { name, looks });
-            }
+            Ok(()) => tracing::info!(database = %self.source.path().display(), "reading the database"),
+            Err(error) => announce(error),
         }
     }
 
@@ -316,11 +293,10 @@ impl Reader {
     }
 }
 
-fn announce(error: &SourceError, database: &Path) {
-    let database = database.display();
-    match error {
-        SourceError::Busy(_) => tracing::debug!(%database, "{error}"),
-        _ if error.is_waiting() => tracing::info!(%database, "{error}"),
-        _ => tracing::warn!(%database, "{error}"),
+fn announce(error: &SourceError) {
+    if error.is_waiting() {
+        tracing::info!("{error}");
+    } else {
+        tracing::warn!("{error}");
     }
 }

@@ -90,7 +90,8 @@ impl World {
         Mirror::spawn(command)
     }
 
-    fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
+    /// What a runner starts, to be changed before it is.
+    pub fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
         let mut command = self.command();
         command.arg("attach").arg("--base-url").arg(self.sink.url());
         command.args(["--conversation", conversation, "--launch-epoch", &launch.to_string()]);

@@ -4,10 +4,12 @@
 
 pub mod acts;
 pub mod fault;
+pub mod hermes_beside;
 pub mod hermes_db;
 pub mod hermes_message;
 pub mod http;
 pub mod mirror;
+pub mod proxy;
 pub mod sessions;
 pub mod shown;
 pub mod sink;

@@ -1,5 +1,7 @@
 //! Edit and resend: what stood before the edited message is kept under new ids, and the rest is gone.
 
+#![allow(clippy::unwrap_used, reason = "what can't be set up can't be tested")]
+
 mod support;
 
 use support::acts::{KEPT, TWO_TURNS, then, two_turns};
@@ -109,4 +111,30 @@ fn what_is_typed_first_after_an_edit_in_a_forks_child_is_shown_whatever_its_word
         db.append("child", &Message::user("one"));
         world.expect_all(world.attach(), &then(&["running 9", "9 user: one"]));
     }
+}
+
+#[test]
+fn what_was_taken_back_unseen_and_is_live_again_is_shown_after_all() {
+    let world = World::new();
+    let mut db = world.hermes();
+    two_turns(&mut db);
+    db.undo("s", 3);
+    let mirror = world.attach();
+    world.expect(&TWO_TURNS[..4]);
+    db.turn("s", "three", "third");
+    let third = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let shown = [&TWO_TURNS[..4], &third].concat();
+    world.expect(&shown);
+    db.commit(|write| write.execute("UPDATE messages SET active = 1", []).unwrap());
+    let shown = [&shown[..], &TWO_TURNS[4..]].concat();
+    world.expect(&shown);
+    db.turn("s", "four", "fourth");
+    world.expect_all(
+        mirror,
+        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+    );
+    world.expect_all(
+        world.attach(),
+        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+    );
 }

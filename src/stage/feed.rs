@@ -153,6 +153,12 @@ impl Feed {
         !self.lane.readings.is_closed()
     }
 
+    /// Whether its session is known by name, so that finding it costs little.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.target, Target::Session(_))
+    }
+
     /// Whether it follows a session.
     #[must_use]
     pub fn is_bound(&self) -> bool {
@@ -171,12 +177,6 @@ impl Feed {
     pub fn session(&self) -> Option<&HermesSessionId> {
         let following = self.following.as_ref().map(|following| &following.session);
         following.or(self.resume.as_ref().map(|known| &known.session))
-    }
-
-    /// Whether its session is known by name, so that finding it costs little.
-    #[must_use]
-    pub fn is_named(&self) -> bool {
-        matches!(self.target, Target::Session(_))
     }
 
     /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of

@@ -284,12 +284,12 @@ impl Feed {
     }
 
     /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
-    /// what lies behind that row is new.
-    pub fn re_anchor(&mut self, open: &Open) -> Result<(), SourceError> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        let Some(row) = self.memory.rewound_to(open, following.read_to)? else { return Ok(()) };
+    /// what lies behind that row is new. Returns whether one was; the cursor may stay for now, where the lane is full.
+    pub fn re_anchor(&mut self, open: &Open) -> Result<bool, SourceError> {
+        let Some(following) = &mut self.following else { return Ok(false) };
+        let Some(row) = self.memory.rewound_to(open, following.read_to)? else { return Ok(false) };
         if !self.lane.has_room() {
-            return Ok(());
+            return Ok(true);
         }
         tracing::warn!(
             conversation = %self.conversation, %row, read_to = %following.read_to,
@@ -299,7 +299,7 @@ impl Feed {
         following.rewrites = open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
         following.read_to = row;
         self.send(Reading::Rewound(row));
-        Ok(())
+        Ok(true)
     }
 
     /// All rows up to `scanned_to` were looked at, and none of its session is left behind.

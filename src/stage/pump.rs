@@ -120,7 +120,14 @@ fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Resul
             if read_to != *cursor {
                 continue;
             }
-            if feed.take(open, &scan.rows, scan.more)? {
+            if !feed.take(open, &scan.rows, scan.more)? {
+                continue;
+            }
+            // Below the cursor there may be rows by now that took the ids of others: written since it was asked
+            // whether an older copy was put in place.
+            if scan.scanned_to < *cursor && feed.re_anchor(open)? {
+                more = true;
+            } else {
                 feed.advance(scan.scanned_to, scan.more);
             }
         }

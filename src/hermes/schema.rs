@@ -15,6 +15,7 @@ pub struct Schema {
     sessions: BTreeSet<String>,
     model_usage: BTreeSet<String>,
     locks: BTreeSet<String>,
+    counts_ids: bool,
     cookie: i64,
 }
 
@@ -62,6 +63,7 @@ impl Schema {
             sessions: columns("sessions")?,
             model_usage: columns("session_model_usage")?,
             locks: columns("compression_locks")?,
+            counts_ids: !columns("sqlite_sequence")?.is_empty(),
             cookie,
         })
     }
@@ -69,6 +71,11 @@ impl Schema {
     /// SQLite's own count of schema changes.
     pub(super) fn cookie(conn: &Connection) -> rusqlite::Result<i64> {
         conn.prepare_cached("PRAGMA schema_version")?.query_row([], |r| r.get(0))
+    }
+
+    /// Whether ids are never given out twice, and the highest one is on record.
+    pub(super) fn counts_ids(&self) -> bool {
+        self.counts_ids
     }
 
     pub(super) fn cookie_read(&self) -> i64 {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::Sender;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::seek::{self, Sought};
-use crate::event::{Beside, Binding, Reading, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
@@ -107,6 +107,8 @@ pub struct Feed {
 struct Following {
     session: HermesSessionId,
     read_to: MessageId,
+    /// How far it had ever read. Rows that were deleted, and an older copy, end before.
+    highest: MessageId,
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
@@ -177,6 +179,7 @@ impl Feed {
         if self.following.is_some() || !self.lane.has_room() {
             return Ok(());
         }
+        let rewound = self.find_what_is_left(open)?;
         let Some(mut binding) = self.find(open, others)? else { return Ok(()) };
         let last = binding.resume.last;
         // Asked before the first row: a row that is committed in between then lies behind this place.
@@ -195,6 +198,7 @@ impl Feed {
         self.following = Some(Following {
             session: binding.session.clone(),
             read_to: last.max(before_first),
+            highest: last.max(before_first),
             rewrites,
             turn_closed: false,
             caught_up: false,
@@ -204,7 +208,28 @@ impl Feed {
         self.refused.clear();
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
+        if let Some(row) = rewound {
+            self.memory.rewind_to(row);
+            self.send(Reading::Rewound(row));
+        }
         Ok(())
+    }
+
+    /// Where the session bound before is no longer there, an older copy of the database may hold one that it
+    /// continued: that is taken up again, behind the last row that both have. Returns this row.
+    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<MessageId>, SourceError> {
+        let Some(known) = &self.resume else { return Ok(None) };
+        if open.session(&known.session)?.is_some() {
+            return Ok(None);
+        }
+        let (row, _) = self.memory.shared_with(open, known.resume.last)?;
+        let Some(session) = open.session_of(row)? else { return Ok(None) };
+        tracing::warn!(
+            conversation = %self.conversation, session = %known.session, %row, left = %session,
+            "the session is gone from the database, which holds the one it continued; going on in that"
+        );
+        self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
+        Ok(Some(row))
     }
 
     /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
@@ -273,33 +298,55 @@ impl Feed {
         }
         let mut row = row.clone();
         if row.standing != Standing::TakenBack {
-            open.judge(&mut following.rewrites, &mut row, next, &|range| self.memory.range(range))?;
+            // A lock that interrupts the judging must leave no half of it.
+            let mut rewrites = following.rewrites.clone();
+            open.judge(&mut rewrites, &mut row, next, &|range| self.memory.range(range))?;
+            following.rewrites = rewrites;
         }
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
         following.read_to = row.id;
+        following.highest = following.highest.max(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
     }
 
+    /// Whether it has read a row of an id that no row was ever given: an older copy was put in place.
+    #[must_use]
+    pub fn has_read_beyond(&self, highest: Option<MessageId>) -> bool {
+        let read = self.following.as_ref().map(|following| following.highest);
+        highest.zip(read).is_some_and(|(highest, read)| highest < read)
+    }
+
     /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
-    /// what lies behind that row is new. Returns whether one was; the cursor may stay for now, where the lane is full.
-    pub fn re_anchor(&mut self, open: &Open) -> Result<bool, SourceError> {
-        let Some(following) = &mut self.following else { return Ok(false) };
-        let Some(row) = self.memory.rewound_to(open, following.read_to)? else { return Ok(false) };
-        if !self.lane.has_room() {
-            return Ok(true);
+    /// what lies behind that row is new.
+    /// `highest`: the highest id that its rows were ever given, where that is on record.
+    pub fn re_anchor(&mut self, open: &Open, highest: Option<MessageId>) -> Result<(), SourceError> {
+        let is_older = self.has_read_beyond(highest);
+        let Some(following) = &mut self.following else { return Ok(()) };
+        // The copy may be older than the session that was followed: back to the one that this one continued.
+        let known = open.session(&following.session)?.is_some();
+        let (row, ids_are_reused) = self.memory.shared_with(open, following.highest)?;
+        let left = if known { None } else { open.session_of(row)? };
+        let is_older = is_older || ids_are_reused;
+        if !(known && is_older || left.is_some()) || !self.lane.has_room() {
+            return Ok(());
         }
+        let session = left.clone().unwrap_or_else(|| following.session.clone());
         tracing::warn!(
             conversation = %self.conversation, %row, read_to = %following.read_to,
             "an older copy of the database was put in its place; going on behind the last row that both have"
         );
         self.memory.rewind_to(row);
-        following.rewrites = open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
-        following.read_to = row;
+        following.rewrites = open.past(&session, row, &|range| self.memory.range(range))?.rewrites;
+        (following.read_to, following.highest) = (row, row);
+        following.session.clone_from(&session);
         self.send(Reading::Rewound(row));
-        Ok(true)
+        if left.is_some() {
+            self.send(Reading::Continued(session));
+        }
+        Ok(())
     }
 
     /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
@@ -307,6 +354,7 @@ impl Feed {
     pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
         if let Some(following) = &mut self.following {
             following.read_to = scanned_to;
+            following.highest = following.highest.max(scanned_to);
             following.caught_up = !more;
         }
     }
@@ -356,6 +404,7 @@ impl Feed {
         *following = Following {
             session: child.clone(),
             read_to: MessageId::new(first.get().saturating_sub(1)),
+            highest: following.highest,
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,

@@ -55,13 +55,14 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<(), SourceError> {
     let due = occasions.are_due(open.newest_session()?);
+    bind(open, feeds, due)?;
+    let highest = open.highest_id()?;
     for feed in feeds.iter_mut() {
-        if due {
-            feed.re_anchor(open)?;
+        if due || feed.has_read_beyond(highest) {
+            feed.re_anchor(open, highest)?;
         }
         feed.expect_more();
     }
-    bind(open, feeds, due)?;
     // Before the rows: what is said of a session then stands behind rows that this look reads.
     let seen = beside::look(open, feeds, due);
     for feed in feeds.iter_mut() {
@@ -120,14 +121,7 @@ fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Resul
             if read_to != *cursor {
                 continue;
             }
-            if !feed.take(open, &scan.rows, scan.more)? {
-                continue;
-            }
-            // Below the cursor there may be rows by now that took the ids of others: written since it was asked
-            // whether an older copy was put in place.
-            if scan.scanned_to < *cursor && feed.re_anchor(open)? {
-                more = true;
-            } else {
+            if feed.take(open, &scan.rows, scan.more)? {
                 feed.advance(scan.scanned_to, scan.more);
             }
         }

@@ -27,6 +27,8 @@ pub struct Past {
     pub rewrites: Rewrites,
     /// Rows that repeat others.
     pub repeated: BTreeSet<MessageId>,
+    /// Rows that were taken back and never mirrored.
+    pub taken_back: BTreeSet<MessageId>,
 }
 
 impl Open {
@@ -144,9 +146,9 @@ impl Open {
                 Some(next) => Some(next.timestamp),
                 None => self.next_timestamp(session, row.id)?,
             };
-            if (row.standing != Standing::TakenBack || shown.contains(&row.id))
-                && self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated
-            {
+            if row.standing == Standing::TakenBack && !shown.contains(&row.id) {
+                past.taken_back.insert(row.id);
+            } else if self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated {
                 past.repeated.insert(row.id);
             }
         }

@@ -198,6 +198,18 @@ impl Open {
             .map_err(|e| self.error(e))
     }
 
+    /// Whether there is a row of this id that is live.
+    pub fn is_live(&self, id: MessageId) -> Result<bool, SourceError> {
+        let column = if self.schema().has("messages.active") { "active" } else { "1" };
+        self.conn()
+            .prepare_cached(&format!("SELECT {column} FROM messages WHERE id = ?1"))
+            .and_then(|mut s| {
+                s.query_row([id.get()], |row| Ok(truth(row.get_ref(0)?).unwrap_or(true))).optional()
+            })
+            .map(|live| live.unwrap_or(false))
+            .map_err(|e| self.error(e))
+    }
+
     /// The session of the row of this id; `None` where there is no such row.
     pub fn session_of(&self, id: MessageId) -> Result<Option<HermesSessionId>, SourceError> {
         self.conn()

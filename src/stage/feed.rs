@@ -1,5 +1,6 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,6 +16,9 @@ use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
+
+/// As many rows that were taken back before they were shown are watched, should they be live again.
+const MOST_TAKEN_BACK: usize = 256;
 
 /// How a mirror knows its session.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +113,8 @@ struct Following {
     read_to: MessageId,
     /// How far it had ever read. Rows that were deleted, and an older copy, end before.
     highest: MessageId,
+    /// Rows that were taken back before they could be shown.
+    taken_back: BTreeSet<MessageId>,
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
@@ -186,11 +192,11 @@ impl Feed {
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
         let before_first = first.map_or(newest, |first| MessageId::new(first.get().saturating_sub(1)));
-        let mut rewrites = Rewrites::default();
+        let (mut rewrites, mut taken_back) = (Rewrites::default(), BTreeSet::new());
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
             open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
-            rewrites = past.rewrites;
+            (rewrites, taken_back) = (past.rewrites, past.taken_back);
         }
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
@@ -199,6 +205,7 @@ impl Feed {
             session: binding.session.clone(),
             read_to: last.max(before_first),
             highest: last.max(before_first),
+            taken_back,
             rewrites,
             turn_closed: false,
             caught_up: false,
@@ -302,6 +309,13 @@ impl Feed {
             let mut rewrites = following.rewrites.clone();
             open.judge(&mut rewrites, &mut row, next, &|range| self.memory.range(range))?;
             following.rewrites = rewrites;
+        } else if following.taken_back.len() < MOST_TAKEN_BACK {
+            following.taken_back.insert(row.id);
+        }
+        if row.id <= following.highest && self.memory.holds(row.id) {
+            // Read again for the sake of one before it.
+            following.read_to = row.id;
+            return Ok(true);
         }
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
@@ -310,6 +324,22 @@ impl Feed {
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
+    }
+
+    /// Goes back to the first row that was taken back before it could be shown and is live again, if there is one.
+    pub fn revive(&mut self, open: &Open) -> Result<(), SourceError> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        for row in following.taken_back.clone() {
+            if open.is_live(row)? {
+                let before = MessageId::new(row.get() - 1);
+                let past = open.past(&following.session, before, &|range| self.memory.range(range))?;
+                following.taken_back.split_off(&row);
+                following.rewrites = past.rewrites;
+                following.read_to = following.read_to.min(before);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether it has read a row of an id that no row was ever given: an older copy was put in place.
@@ -341,6 +371,7 @@ impl Feed {
         self.memory.rewind_to(row);
         following.rewrites = open.past(&session, row, &|range| self.memory.range(range))?.rewrites;
         (following.read_to, following.highest) = (row, row);
+        following.taken_back.split_off(&row);
         following.session.clone_from(&session);
         self.send(Reading::Rewound(row));
         if left.is_some() {
@@ -405,6 +436,7 @@ impl Feed {
             session: child.clone(),
             read_to: MessageId::new(first.get().saturating_sub(1)),
             highest: following.highest,
+            taken_back: BTreeSet::new(),
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,

@@ -78,6 +78,12 @@ impl Memory {
         rows
     }
 
+    /// Whether the row of this id is among them.
+    #[must_use]
+    pub fn holds(&self, row: MessageId) -> bool {
+        !self.range(row..MessageId::new(row.get().saturating_add(1))).is_empty()
+    }
+
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
         let last =

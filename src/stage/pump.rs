@@ -60,6 +60,7 @@ pub fn pump(
     for feed in feeds.iter_mut() {
         if due || feed.has_read_beyond(highest) {
             feed.re_anchor(open, highest)?;
+            feed.revive(open)?;
         }
         feed.expect_more();
     }

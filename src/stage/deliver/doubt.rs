@@ -68,7 +68,7 @@ impl Deliver {
     /// one of the turn: the cursor of a bridge directory is at most one post behind, and what lies further back may
     /// equal an item that is still to come.
     async fn unrecorded_tail(&mut self, turn: &ResponseId) -> Result<Vec<StoredItem>, Fault> {
-        let anchored = self.with_keeper(|keeper| keeper.has_items()).map_err(no_record)?;
+        let anchored = self.with_keeper(|keeper| keeper.has_items()).map_err(|error| no_record(&error))?;
         let of_an_older_turn = |item: &StoredItem| {
             !anchored && opener(item).is_some() && item.response_id.as_ref() != Some(turn)
         };
@@ -90,7 +90,10 @@ impl Deliver {
             let page = read.map_err(|fault| cut_short(fault, after.as_ref()))?;
             let next = page.next().cloned();
             for item in page.items {
-                match self.with_keeper(|keeper| keeper.standing(&item.id)).map_err(no_record)? {
+                match self
+                    .with_keeper(|keeper| keeper.standing(&item.id))
+                    .map_err(|error| no_record(&error))?
+                {
                     // A replayed dead letter: an item before it may be unrecorded still.
                     Some(Standing::Late) => continue,
                     None if !ends(&item) => {}
@@ -156,7 +159,7 @@ impl Deliver {
 }
 
 /// Without the ledger nothing can be told of what is at the server, so nothing is sent until it can be read.
-fn no_record(error: StateError) -> Fault {
+fn no_record(error: &StateError) -> Fault {
     Fault { kind: FaultKind::BadAnswer, retry_after: None, detail: error.to_string() }
 }
 

@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is to fail its test")]
 
-#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "support/hermes.rs"]
 mod hermes;
 #[path = "support/model/mod.rs"]

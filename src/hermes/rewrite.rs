@@ -253,7 +253,13 @@ impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
     fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
         let nearness = self.nearness(row);
-        if is_summary && nearness == Nearness::Far && !self.keeps(row) {
+        let another = match nearness {
+            Nearness::Chained => false,
+            // A compaction has one summary of its own: another new one is the next compaction's.
+            Nearness::AtOnce => self.summed && !self.holds(row),
+            Nearness::Far => !self.keeps(row),
+        };
+        if is_summary && another {
             return None;
         }
         self.excuse(row, is_summary, nearness)
@@ -279,6 +285,12 @@ impl Rewrite {
             .iter()
             .skip(self.next)
             .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
+    }
+
+    /// Whether the row is one that was there before, with the summary it held.
+    fn holds(&self, row: &Row) -> bool {
+        let (key, summary) = key(row);
+        self.ghosts.iter().skip(self.next).any(|ghost| ghost.key == key && ghost.summary == summary)
     }
 
     fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {

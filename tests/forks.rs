@@ -46,6 +46,30 @@ fn a_summary_that_a_fork_keeps_is_no_boundary_again() {
 }
 
 #[test]
+fn the_same_words_right_behind_a_fork_are_a_new_message_however_soon() {
+    for version in [Version::V19, Version::V20] {
+        let second = |db: &mut HermesDb| {
+            db.turn("s", "two", "second");
+            db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
+            db.turn("child", "two", "second");
+        };
+        let again = ["running 5", "5 user: two", "5 agent: second", "idle 5"];
+        let end = ["compaction: sum", "running 10", "10 user: two", "10 agent: second", "idle 10"];
+        check(version, two_turns, 8, second, &then(&[&again[..], &end].concat()));
+    }
+}
+
+#[test]
+fn what_is_typed_right_behind_a_fork_that_kept_nothing_is_a_new_message() {
+    let second = |db: &mut HermesDb| {
+        db.compact_by_fork("s", "child", Kept { head: 0, tail: 0 }, Summary::Row("sum"));
+        db.turn("child", "two", "second");
+    };
+    let end = ["compaction: sum", "running 6", "6 user: two", "6 agent: second", "idle 6"];
+    check(Version::V19, two_turns, 8, second, &then(&end));
+}
+
+#[test]
 fn compactions_right_behind_a_fork_are_boundaries_of_their_own() {
     let second = |db: &mut HermesDb| {
         db.compact_by_fork("s", "child", Kept { head: 0, tail: 1 }, Summary::Merged("sum 1"));

@@ -133,6 +133,8 @@ struct Rewrite {
     tail: Option<Vec<usize>>,
     /// The compaction's own summary was passed.
     summed: bool,
+    /// Rows of it were written in one transaction, so all were: what stands outside the chain is none of it.
+    in_one: bool,
     /// The last row stamped "now", and the rows since.
     chain: Option<(f64, u32)>,
 }
@@ -205,8 +207,16 @@ impl Rewrites {
             Kind::Edit if row.role != Role::User => Nearness::Chained,
             Kind::Edit | Kind::Within => Nearness::Far,
         };
-        let mut rewrite =
-            Rewrite { first, kind, ghosts: rows.into(), next: 0, tail: None, summed: false, chain: None };
+        let mut rewrite = Rewrite {
+            first,
+            kind,
+            ghosts: rows.into(),
+            next: 0,
+            tail: None,
+            summed: false,
+            in_one: chained,
+            chain: None,
+        };
         let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
@@ -253,6 +263,7 @@ impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
     fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
         let nearness = self.nearness(row);
+        self.in_one |= nearness == Nearness::Chained;
         let another = match nearness {
             Nearness::Chained => false,
             // A compaction has one summary of its own: another new one is the next compaction's.
@@ -269,7 +280,9 @@ impl Rewrite {
         let at_once = |base: f64| (-ROUNDING..AT_ONCE).contains(&(row.timestamp - base));
         match self.chain {
             Some((base, rows)) if follows(base, row.timestamp, rows + 1) => Nearness::Chained,
-            Some((base, _)) if self.kind == Kind::Handover && at_once(base) => Nearness::AtOnce,
+            Some((base, _)) if self.kind == Kind::Handover && !self.in_one && at_once(base) => {
+                Nearness::AtOnce
+            }
             None if self.kind == Kind::Handover => Nearness::AtOnce,
             _ => Nearness::Far,
         }
@@ -315,13 +328,11 @@ impl Rewrite {
             };
             self.summed |= verdict == Verdict::Summary;
             if self.summed {
-                self.tail = Some(self.aligned(key));
+                self.tail = Some(if kept_its_time { vec![at + 1] } else { self.aligned(key) });
             }
             return Some(verdict);
         }
-        // A second summary that does not stand in the chain is the next compaction's.
-        let begins_another = is_summary && self.summed && nearness == Nearness::AtOnce;
-        if (is_summary || nearness == Nearness::Chained) && !begins_another {
+        if is_summary || nearness == Nearness::Chained {
             self.step(row, true);
             self.summed |= is_summary;
             return Some(if is_summary { Verdict::Summary } else { Verdict::New });

@@ -11,6 +11,7 @@ pub mod synthetic;
 pub mod tool_calls;
 pub mod turn;
 
+mod activity;
 mod connection;
 mod facts;
 mod lineage;
@@ -19,6 +20,7 @@ mod rewrite;
 mod rows;
 mod schema;
 mod sessions;
+mod successor;
 
 pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
 pub use facts::Facts;
@@ -27,3 +29,4 @@ pub use rewrite::Rewrites;
 pub use rows::{Limits, Scan};
 pub use schema::{Gap, Schema};
 pub use sessions::Session;
+pub use successor::Succession;

@@ -260,11 +260,10 @@ impl<'a> Reader<'a> {
         Some(Found { value, span })
     }
 
-    /// A list of at least one text, none of them empty.
-    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<Found<String>>> {
+    /// A list of at least one text; `example` shows one.
+    pub(super) fn texts(&mut self, key: &'static str, example: &str) -> Option<Vec<Found<String>>> {
         let value = self.take(key)?;
-        let help =
-            || Some("write a list of texts, for example `[\"pass\", \"show\", \"omnigent\"]`".to_owned());
+        let help = || Some(format!("write a list of texts, for example `{example}`"));
         let DeValue::Array(array) = value.get_ref() else {
             self.mistyped(key, value, "a list of texts", help());
             return None;

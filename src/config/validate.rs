@@ -216,7 +216,7 @@ fn auth_file(mut table: Reader<'_>) -> Option<AuthFile> {
 
 fn auth_command(mut table: Reader<'_>) -> Option<AuthCommand> {
     require(&table, "argv", "[deliver.auth.command]", "add `argv = [\"…\"]`, a program and its arguments");
-    let argv = table.texts("argv").and_then(|argv| command_line(&table, argv));
+    let argv = table.texts("argv", r#"["pass", "show", "omnigent"]"#).and_then(|argv| command_line(&table, argv));
     table.finish();
     argv.map(|argv| AuthCommand { argv })
 }
@@ -267,6 +267,7 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
             workspace: table.path("workspace").map(|workspace| workspace.value),
             launch_epoch: launch_epoch(&mut table),
             bridge_dir: bridge_dir.as_ref().map(|found| found.value.clone()),
+            sources: sources(&mut table),
             agent_name: table.text_by("agent_name", rules::not_empty).map(|name| name.value),
         });
         unique(
@@ -280,6 +281,18 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
         table.finish();
     }
     mirrors
+}
+
+fn sources(table: &mut Reader<'_>) -> Vec<String> {
+    let Some(sources) = table.texts("sources", r#"["cli", "tui"]"#) else { return super::default_sources() };
+    let mut names = Vec::new();
+    for source in sources {
+        match rules::not_empty(&source.value) {
+            Ok(()) => names.push(source.value),
+            Err(error) => table.refuse("sources", source.span, &error),
+        }
+    }
+    names
 }
 
 fn launch_epoch(table: &mut Reader<'_>) -> Option<f64> {

@@ -1,13 +1,15 @@
 //! Which session belongs to a terminal, when nobody says so.
 //!
 //! Hermes names its sessions itself and records neither a pid nor, often, a working directory. What is known
-//! of a terminal is where and when it was launched. Among several that fit equally none is taken.
+//! of a terminal is where and when it was launched. A session that started since then is its own before one that
+//! started earlier and was taken up since then. Among several that fit equally none is taken.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::connection::{Open, SourceError};
 use super::sessions::Session;
-use crate::ids::HermesSessionId;
+use crate::ids::{HermesSessionId, MessageId};
 
 /// A session may have started this long before the launch that was recorded, in s: two clocks' skew.
 pub const LAUNCH_SKEW_S: f64 = 10.0;
@@ -22,17 +24,30 @@ pub struct Terminal {
     pub workspace: PathBuf,
     /// When it was launched, in s since the epoch.
     pub launch_epoch_s: f64,
+    /// The `source` that its sessions may have.
+    pub sources: Vec<String>,
 }
 
 /// What discovery made of the candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// The session.
+    /// The session. It began with the terminal, and so does what is shown of it.
     Session(HermesSessionId),
+    /// An older session that was taken up again, and the last of its rows from before.
+    Resumed(HermesSessionId, MessageId),
     /// No candidate yet.
     Nothing,
     /// Several candidates, and nothing to choose by: a person must name one.
     Ambiguous(Vec<HermesSessionId>),
+}
+
+/// A session that stands for election.
+struct Candidate {
+    session: Session,
+    /// The directory it works in, where one is recorded.
+    cwd: Option<String>,
+    /// Where an older one was taken up again: its first row of that time.
+    taken_up: Option<MessageId>,
 }
 
 /// Looks for the terminal's session. `taken` says whether a live sibling mirrors it already.
@@ -42,17 +57,40 @@ pub fn discover(
     taken: impl Fn(&HermesSessionId) -> bool,
 ) -> Result<Found, SourceError> {
     let floor = terminal.launch_epoch_s - LAUNCH_SKEW_S;
+    let sessions = in_use_since(open, floor)?;
     let mut candidates = Vec::new();
-    for session in open.sessions_since(floor)? {
-        if session.is_side_session() {
+    for (session, taken_up) in &sessions {
+        if session.is_side_session() || !session.is_from(&terminal.sources) {
             continue;
         }
-        let Some(candidate) = stand(open, session, floor)? else { continue };
-        if !is_taken(open, &candidate.0.id, &taken)? {
-            candidates.push(candidate);
+        let is_candidate = |ancestor: &Session| sessions.iter().any(|(other, _)| other.id == ancestor.id);
+        let Some(cwd) = stand(open, session, is_candidate)? else { continue };
+        if !is_taken(open, &session.id, &taken)? {
+            candidates.push(Candidate { session: session.clone(), cwd, taken_up: *taken_up });
         }
     }
-    Ok(choose(&candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
+    Ok(choose(candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
+}
+
+/// The sessions that began at or after `floor`, and the older ones that someone has taken up since: with the first
+/// row of that time. A resume makes `ended_at` empty again; one that has ended is no terminal's any more.
+fn in_use_since(open: &Open, floor: f64) -> Result<Vec<(Session, Option<MessageId>)>, SourceError> {
+    let mut sessions: Vec<_> = open.sessions_since(floor)?.into_iter().map(|session| (session, None)).collect();
+    // Where the launch is not known, none is older.
+    let active = if floor > 0.0 { open.active_since(floor)? } else { BTreeSet::new() };
+    for id in active {
+        if sessions.iter().any(|(session, _)| session.id == id) {
+            continue;
+        }
+        let Some(session) = open.session(&id)? else { continue };
+        if session.ended_at.is_some() && !session.is_compacted_away() {
+            continue;
+        }
+        if let Some(first) = open.begun_since(&id, floor)? {
+            sessions.push((session, Some(first)));
+        }
+    }
+    Ok(sessions)
 }
 
 /// Whether a sibling mirrors the session, or one that continues it: who follows the child of a compaction came
@@ -73,20 +111,21 @@ fn is_taken(
     Ok(false)
 }
 
-/// A session that stands for election, and the directory it works in, where one is recorded.
-type Candidate = (Session, Option<String>);
-
-/// Takes a session as a candidate unless it is none: what was branched or delegated is nobody's terminal, and
-/// what continues another candidate is reached through that one.
+/// Takes a session as a candidate unless it is none, with the directory it works in: what was branched or delegated
+/// is nobody's terminal, and what continues another candidate is reached through that one.
 ///
 /// Hermes leaves `cwd` empty in the child that a compaction forks, so it is looked up along the chain.
-fn stand(open: &Open, session: Session, floor: f64) -> Result<Option<Candidate>, SourceError> {
+fn stand(
+    open: &Open,
+    session: &Session,
+    is_candidate: impl Fn(&Session) -> bool,
+) -> Result<Option<Option<String>>, SourceError> {
     let mut cwd = session.cwd.clone();
     let mut parent = session.parent.clone();
     for _ in 0..LONGEST_CHAIN {
-        let Some(id) = parent else { return Ok(Some((session, cwd))) };
+        let Some(id) = parent else { return Ok(Some(cwd)) };
         let Some(ancestor) = open.session(&id)? else { return Ok(None) };
-        if !ancestor.is_compacted_away() || ancestor.started_at >= floor {
+        if !ancestor.is_compacted_away() || is_candidate(&ancestor) {
             return Ok(None);
         }
         cwd = cwd.or(ancestor.cwd);
@@ -95,25 +134,47 @@ fn stand(open: &Open, session: Session, floor: f64) -> Result<Option<Candidate>,
     Ok(None)
 }
 
-/// Newest session of the directory; where no candidate records one, a lone candidate.
-fn choose(candidates: &[Candidate], is_workspace: impl Fn(&str) -> bool) -> Found {
-    let here = candidates.iter().filter(|(_, cwd)| cwd.as_deref().is_some_and(&is_workspace));
-    let newest = here.max_by(|(a, _), (b, _)| a.started_at.total_cmp(&b.started_at).then(a.id.cmp(&b.id)));
-    if let Some((session, _)) = newest {
-        return Found::Session(session.id.clone());
+/// The sessions that began with the terminal come first, then those that were taken up again, last those that their
+/// terminal has left.
+fn choose(candidates: Vec<Candidate>, is_workspace: impl Fn(&str) -> bool) -> Found {
+    let (left, here): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.session.is_left());
+    let (taken_up, begun): (Vec<_>, Vec<_>) = here.into_iter().partition(|one| one.taken_up.is_some());
+    for candidates in [begun, taken_up, left] {
+        let found = choose_among(&candidates, &is_workspace);
+        if found != Found::Nothing {
+            return found;
+        }
     }
-    if candidates.iter().any(|(_, cwd)| cwd.is_some()) {
-        return Found::Nothing;
-    }
-    match candidates {
+    Found::Nothing
+}
+
+/// The newest of the directory, or the only one that was taken up again in it; where no candidate records a
+/// directory, a lone candidate.
+fn choose_among(candidates: &[Candidate], is_workspace: impl Fn(&str) -> bool) -> Found {
+    let here: Vec<_> =
+        candidates.iter().filter(|one| one.cwd.as_deref().is_some_and(&is_workspace)).collect();
+    let all: Vec<_> = candidates.iter().collect();
+    let newest = |a: &&&Candidate, b: &&&Candidate| {
+        a.session.started_at.total_cmp(&b.session.started_at).then(a.session.id.cmp(&b.session.id))
+    };
+    let fitting = match here.iter().max_by(newest) {
+        Some(newest) if newest.taken_up.is_none() => vec![*newest],
+        Some(_) => here,
+        None if candidates.iter().any(|one| one.cwd.is_some()) => return Found::Nothing,
+        None => all,
+    };
+    match fitting.as_slice() {
         [] => Found::Nothing,
-        [(lone, _)] => Found::Session(lone.id.clone()),
-        several => Found::Ambiguous(several.iter().map(|(s, _)| s.id.clone()).collect()),
+        [one] => match one.taken_up {
+            Some(first) => Found::Resumed(one.session.id.clone(), MessageId::new(first.get() - 1)),
+            None => Found::Session(one.session.id.clone()),
+        },
+        several => Found::Ambiguous(several.iter().map(|one| one.session.id.clone()).collect()),
     }
 }
 
 /// Whether two paths name one directory, links resolved.
-fn same_directory(a: &Path, b: &Path) -> bool {
+pub(super) fn same_directory(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a == b,
@@ -130,13 +191,28 @@ mod tests {
             source: "cli".to_owned(),
             cwd: cwd.map(str::to_owned),
             started_at,
+            ended_at: None,
             end_reason: None,
             parent: None,
             model: None,
             marker: None,
             has_rows: true,
         };
-        (session, cwd.map(str::to_owned))
+        Candidate { session, cwd: cwd.map(str::to_owned), taken_up: None }
+    }
+
+    fn resumed(id: &str, first: i64, cwd: Option<&str>) -> Candidate {
+        Candidate { taken_up: Some(MessageId::new(first)), ..candidate(id, 0.5, cwd) }
+    }
+
+    fn left(id: &str, started_at: f64, cwd: Option<&str>) -> Candidate {
+        let mut candidate = candidate(id, started_at, cwd);
+        candidate.session.end_reason = Some("resumed_other".to_owned());
+        candidate
+    }
+
+    fn session(id: &str) -> Found {
+        Found::Session(HermesSessionId::new(id))
     }
 
     fn here(cwd: &str) -> bool {
@@ -145,44 +221,59 @@ mod tests {
 
     #[test]
     fn the_newest_session_of_the_directory_wins() {
-        let candidates = [
+        let candidates = vec![
             candidate("older", 1.0, Some("/work")),
             candidate("newer", 2.0, Some("/work")),
             candidate("newest, elsewhere", 3.0, Some("/other")),
         ];
-        assert_eq!(choose(&candidates, here), Found::Session(HermesSessionId::new("newer")));
+        assert_eq!(choose(candidates, here), session("newer"));
     }
 
     #[test]
     fn a_lone_session_without_a_directory_is_taken() {
-        assert_eq!(
-            choose(&[candidate("lone", 1.0, None)], here),
-            Found::Session(HermesSessionId::new("lone"))
-        );
+        assert_eq!(choose(vec![candidate("lone", 1.0, None)], here), session("lone"));
     }
 
     #[test]
     fn several_without_a_directory_are_refused_by_name() {
-        let several = [candidate("a", 1.0, None), candidate("b", 2.0, None)];
+        let several = vec![candidate("a", 1.0, None), candidate("b", 2.0, None)];
         let ids = vec![HermesSessionId::new("a"), HermesSessionId::new("b")];
-        assert_eq!(choose(&several, here), Found::Ambiguous(ids));
+        assert_eq!(choose(several, here), Found::Ambiguous(ids));
     }
 
     #[test]
     fn a_session_of_another_directory_is_never_taken_even_alone() {
-        assert_eq!(choose(&[candidate("lone", 1.0, Some("/other"))], here), Found::Nothing);
-        let beside = [candidate("a", 1.0, Some("/other")), candidate("b", 2.0, None)];
-        assert_eq!(choose(&beside, here), Found::Nothing);
+        assert_eq!(choose(vec![candidate("lone", 1.0, Some("/other"))], here), Found::Nothing);
+        let beside = vec![candidate("a", 1.0, Some("/other")), candidate("b", 2.0, None)];
+        assert_eq!(choose(beside, here), Found::Nothing);
+    }
+
+    #[test]
+    fn an_older_session_that_was_taken_up_again_stands_behind_a_new_one() {
+        let again = || resumed("old", 7, Some("/work"));
+        let found = Found::Resumed(HermesSessionId::new("old"), MessageId::new(6));
+        assert_eq!(choose(vec![again()], here), found);
+        assert_eq!(choose(vec![resumed("old", 7, None)], here), found);
+        assert_eq!(choose(vec![again(), candidate("new", 1.0, Some("/work"))], here), session("new"));
+        assert_eq!(choose(vec![again(), left("new", 1.0, Some("/work"))], here), found);
+        assert_eq!(choose(vec![resumed("old", 7, Some("/other"))], here), Found::Nothing);
+    }
+
+    #[test]
+    fn among_several_that_were_taken_up_again_none_is_guessed() {
+        let several = vec![resumed("a", 7, Some("/work")), resumed("b", 9, Some("/work"))];
+        let ids = vec![HermesSessionId::new("a"), HermesSessionId::new("b")];
+        assert_eq!(choose(several, here), Found::Ambiguous(ids));
     }
 
     #[test]
     fn side_sessions_are_no_terminals() {
         for (id, source) in [("bg_120000_abc123", "cli"), ("x", "subagent"), ("x", "tool"), ("x", "cron")] {
-            let (mut session, _) = candidate(id, 1.0, None);
+            let mut session = candidate(id, 1.0, None).session;
             session.source = source.to_owned();
             assert!(session.is_side_session(), "{id} {source}");
         }
-        let (mut branch, _) = candidate("x", 1.0, None);
+        let mut branch = candidate("x", 1.0, None).session;
         branch.marker = Some(super::super::sessions::Marker::Branch);
         assert!(branch.is_side_session());
     }

@@ -185,6 +185,19 @@ impl Open {
             .map_err(|e| self.error(e))
     }
 
+    /// The highest row id that was ever given: deleting rows does not lower it, an older copy of the database does.
+    /// `None` where the database does not keep it.
+    pub fn highest_id_given(&self) -> Result<Option<MessageId>, SourceError> {
+        if !self.schema().counts_ids() {
+            return Ok(None);
+        }
+        self.conn()
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+            .and_then(|mut s| s.query_row([], |row| row.get::<_, i64>(0)).optional())
+            .map(|seq| Some(MessageId::new(seq.unwrap_or(0))))
+            .map_err(|e| self.error(e))
+    }
+
     /// When the row of `session` behind `after` was stamped, in s since the epoch.
     pub fn next_timestamp(
         &self,

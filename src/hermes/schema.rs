@@ -13,6 +13,7 @@ use rusqlite::Connection;
 pub struct Schema {
     messages: BTreeSet<String>,
     sessions: BTreeSet<String>,
+    counts_ids: bool,
     cookie: i64,
 }
 
@@ -53,7 +54,8 @@ impl Schema {
             let mut statement = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
             statement.query_map([table], |row| row.get(0))?.collect()
         };
-        Ok(Self { messages: columns("messages")?, sessions: columns("sessions")?, cookie })
+        let counts_ids = !columns("sqlite_sequence")?.is_empty();
+        Ok(Self { messages: columns("messages")?, sessions: columns("sessions")?, counts_ids, cookie })
     }
 
     /// SQLite's own count of schema changes.
@@ -86,6 +88,11 @@ impl Schema {
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
         OPTIONAL.iter().copied().filter(|gap| !self.has(gap.column)).collect()
+    }
+
+    /// Whether SQLite keeps the highest row id that was ever given.
+    pub(super) fn counts_ids(&self) -> bool {
+        self.counts_ids
     }
 
     /// Whether there is a column, named as `table.column`.

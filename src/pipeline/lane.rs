@@ -167,7 +167,8 @@ impl Lane {
     }
 
     async fn bound(&mut self, binding: &Binding) {
-        let fresh = binding.resume.last == MessageId::ZERO && binding.resume.partial.is_none();
+        let resume = &binding.resume;
+        let fresh = resume.partial.is_none() && (resume.begins || resume.last == MessageId::ZERO);
         if fresh {
             self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);
         }

@@ -64,7 +64,8 @@ impl Memory {
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
         match (waiting, (self.delivered.before)(row)) {
-            (Some(a), Some(b)) => Some(if a.0 > b.0 { a } else { b }),
+            // One and the same row: the lane has yet to tell the ledger that an older copy has taken the ids back.
+            (Some(a), Some(b)) => Some(if b.0 > a.0 { b } else { a }),
             (a, b) => a.or(b),
         }
     }
@@ -72,8 +73,8 @@ impl Memory {
     /// Where an older copy of the database was put in place of the one that was read up to `read_to`: the newest
     /// row that both have. `None` where nothing of the kind has happened.
     ///
-    /// The sign is an id that now belongs to a row of another time. A row that was deleted, or whose content was
-    /// rewritten in its place, is none.
+    /// The sign is an id that now belongs to a row of another time, or is still to be given again. A row that was
+    /// deleted, or whose content was rewritten in its place, is none.
     pub fn rewound_to(&self, open: &Open, read_to: MessageId) -> Result<Option<MessageId>, SourceError> {
         let mut ids_are_reused = false;
         let mut before = MessageId::new(read_to.get().saturating_add(1));
@@ -83,7 +84,7 @@ impl Memory {
                     return Ok(ids_are_reused.then_some(row));
                 }
                 Some(_) => ids_are_reused = true,
-                None => {}
+                None => ids_are_reused |= open.highest_id_given()?.is_some_and(|given| given < row),
             }
             before = row;
         }

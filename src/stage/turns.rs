@@ -48,23 +48,30 @@ impl Turns {
         }
     }
 
-    /// Takes the turn up where delivery had come to.
+    /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.trace = None;
+        let left = self.open.take().filter(|turn| resume.turn.as_ref().is_none_or(|known| known.id != turn.id));
+        let mut deliveries: Vec<_> = left
+            .map(|turn| Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: None })
+            .into_iter()
+            .collect();
         self.partial = resume.partial;
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
-                vec![Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: Some(mark) }]
+                deliveries
+                    .push(Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: Some(mark) });
             }
             Some(turn) => {
                 self.open = Some(turn.clone());
-                vec![Delivery { post: Some(Post::Running { turn: turn.id }), mark: None }]
+                deliveries.push(Delivery { post: Some(Post::Running { turn: turn.id }), mark: None });
             }
-            None => Vec::new(),
+            None => {}
         }
+        deliveries
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
@@ -224,6 +231,7 @@ mod tests {
     fn bound(last: i64, partial: Option<(i64, u32)>, turn: Option<(i64, bool)>) -> Step {
         let resume = Resume {
             last: MessageId::new(last),
+            begins: false,
             partial: partial.map(|(row, items)| (MessageId::new(row), items)),
             turn: turn.map(|(id, closed)| OpenTurn { id: ResponseId::for_turn(MessageId::new(id)), closed }),
             closed_turns: Some(0),

@@ -8,12 +8,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub mod diagnostic;
+pub mod pattern;
 mod problems;
 mod reader;
 pub mod rules;
 pub mod validate;
 
 pub use diagnostic::{ConfigError, Diagnostic};
+pub use pattern::Pattern;
 pub use validate::{load, parse};
 
 /// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
@@ -144,6 +146,8 @@ pub struct Transform {
     pub max_image_bytes: usize,
     /// Send the model's reasoning.
     pub reasoning: bool,
+    /// Secrets are masked before anything is sent.
+    pub egress: Egress,
 }
 
 impl Default for Transform {
@@ -154,7 +158,26 @@ impl Default for Transform {
             max_text_chars: 1_000_000,
             max_image_bytes: 8 << 20,
             reasoning: true,
+            egress: Egress::default(),
         }
+    }
+}
+
+/// `[transform.egress]`
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Egress {
+    /// Mask secrets in everything that is sent: known shapes of credentials, and what `patterns` match. Each becomes
+    /// `[masked]`; what says which kind it was stays, as in `ghp_[masked]`.
+    pub enabled: bool,
+    /// Regular expressions of what else to mask. Where one has a group, its first group is masked; else all that it
+    /// matches. None may match the empty text.
+    pub patterns: Vec<Pattern>,
+}
+
+impl Default for Egress {
+    fn default() -> Self {
+        Self { enabled: true, patterns: Vec::new() }
     }
 }
 

@@ -124,6 +124,12 @@ fn a_launch_that_cannot_be_and_a_key_given_twice() {
 }
 
 #[test]
+fn a_pattern_that_is_none_is_shown_with_the_reason() {
+    broken("11_patterns");
+    broken("12_patterns");
+}
+
+#[test]
 fn a_missing_file_says_what_to_do() {
     for subcommand in ["run", "check"] {
         insta::assert_snapshot!(

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::Diagnostic;
+use super::pattern::PatternError;
 use super::problems::{Kind, Problems, names_a_secret, nearest};
 use super::rules::ValueError;
 
@@ -260,18 +261,14 @@ impl<'a> Reader<'a> {
         Some(Found { value, span })
     }
 
-    /// A list of at least one text; `example` shows one.
-    pub(super) fn texts(&mut self, key: &'static str, example: &str) -> Option<Vec<Found<String>>> {
+    /// A list of texts, such as `example`.
+    pub(super) fn texts(&mut self, key: &'static str, example: &str) -> Option<Found<Vec<Found<String>>>> {
         let value = self.take(key)?;
         let help = || Some(format!("write a list of texts, for example `{example}`"));
         let DeValue::Array(array) = value.get_ref() else {
             self.mistyped(key, value, "a list of texts", help());
             return None;
         };
-        if array.is_empty() {
-            self.problem(value.span(), format!("`{key}` in {} is empty", self.name), "", help());
-            return None;
-        }
         let mut texts = Vec::new();
         for element in array {
             let Some(text) = element.get_ref().as_str() else {
@@ -280,7 +277,7 @@ impl<'a> Reader<'a> {
             };
             texts.push(Found { value: text.to_owned(), span: element.span() });
         }
-        Some(texts)
+        Some(Found { value: texts, span: value.span() })
     }
 
     /// Makes a path of a text of this file.
@@ -328,6 +325,12 @@ impl<'a> Reader<'a> {
             "",
             Some(error.help.to_owned()),
         );
+    }
+
+    /// Reports a text that is no pattern.
+    pub(super) fn refuse_pattern(&self, key: &str, span: Range<usize>, error: &PatternError) {
+        let help = Some(error.help().to_owned());
+        self.problem(span, format!("`{key}` in {}: this one {error}", self.name), "", help);
     }
 
     /// Keeps the value of `key` from being shown.

@@ -15,6 +15,12 @@ pub struct ValueError {
     pub help: &'static str,
 }
 
+/// A list of program and arguments that has neither.
+pub const NO_PROGRAM: ValueError = ValueError {
+    message: "is empty",
+    help: "write a program and its arguments, for example `[\"pass\", \"show\", \"omnigent\"]`",
+};
+
 const fn wrong(message: &'static str, help: &'static str) -> Result<(), ValueError> {
     Err(ValueError { message, help })
 }

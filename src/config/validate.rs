@@ -10,8 +10,8 @@ use super::diagnostic::Diagnostic;
 use super::problems::Problems;
 use super::reader::{Context, Found, Reader};
 use super::{
-    Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Mirror, Read,
-    Retry, Source, State, Synthetic, Transform, Turns, rules,
+    Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Egress, Mirror,
+    Pattern, Read, Retry, Source, State, Synthetic, Transform, Turns, rules,
 };
 
 /// Reads and validates a file. Relative paths in it begin at its directory, `~/` at the home directory.
@@ -103,9 +103,25 @@ fn transform(mut table: Reader<'_>) -> Transform {
         max_text_chars: table.integer("max_text_chars", 256..=10_000_000, default.max_text_chars),
         max_image_bytes: table.integer("max_image_bytes", 0..=104_857_600, default.max_image_bytes),
         reasoning: table.boolean("reasoning", default.reasoning),
+        egress: egress(table.table("egress")),
     };
     table.finish();
     transform
+}
+
+fn egress(mut table: Reader<'_>) -> Egress {
+    let enabled = table.boolean("enabled", Egress::default().enabled);
+    let patterns = table.texts("patterns", r"['EMP-\d{6}']").map(|list| list.value).unwrap_or_default();
+    let patterns = patterns.into_iter().filter_map(|text| match Pattern::new(&text.value) {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            table.refuse_pattern("patterns", text.span, &error);
+            None
+        }
+    });
+    let egress = Egress { enabled, patterns: patterns.collect() };
+    table.finish();
+    egress
 }
 
 fn turns(mut table: Reader<'_>) -> Turns {
@@ -216,14 +232,18 @@ fn auth_file(mut table: Reader<'_>) -> Option<AuthFile> {
 
 fn auth_command(mut table: Reader<'_>) -> Option<AuthCommand> {
     require(&table, "argv", "[deliver.auth.command]", "add `argv = [\"…\"]`, a program and its arguments");
-    let argv = table.texts("argv", r#"["pass", "show", "omnigent"]"#).and_then(|argv| command_line(&table, argv));
+    let argv =
+        table.texts("argv", r#"["pass", "show", "omnigent"]"#).and_then(|argv| command_line(&table, argv));
     table.finish();
     argv.map(|argv| AuthCommand { argv })
 }
 
-fn command_line(table: &Reader<'_>, argv: Vec<Found<String>>) -> Option<Vec<String>> {
-    let mut argv = argv.into_iter();
-    let program = argv.next()?;
+fn command_line(table: &Reader<'_>, argv: Found<Vec<Found<String>>>) -> Option<Vec<String>> {
+    let mut arguments = argv.value.into_iter();
+    let Some(program) = arguments.next() else {
+        table.refuse("argv", argv.span, &rules::NO_PROGRAM);
+        return None;
+    };
     if let Err(error) = rules::not_empty(&program.value) {
         table.refuse("argv", program.span, &error);
         return None;
@@ -233,7 +253,7 @@ fn command_line(table: &Reader<'_>, argv: Vec<Found<String>>) -> Option<Vec<Stri
     } else {
         program.value
     };
-    Some([program].into_iter().chain(argv.map(|argument| argument.value)).collect())
+    Some([program].into_iter().chain(arguments.map(|argument| argument.value)).collect())
 }
 
 fn state(mut table: Reader<'_>) -> State {
@@ -285,8 +305,12 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
 
 fn sources(table: &mut Reader<'_>) -> Vec<String> {
     let Some(sources) = table.texts("sources", r#"["cli", "tui"]"#) else { return super::default_sources() };
+    if sources.value.is_empty() {
+        let none = rules::ValueError { message: "is empty", help: "name a source, or take the line out" };
+        table.refuse("sources", sources.span, &none);
+    }
     let mut names = Vec::new();
-    for source in sources {
+    for source in sources.value {
         match rules::not_empty(&source.value) {
             Ok(()) => names.push(source.value),
             Err(error) => table.refuse("sources", source.span, &error),

@@ -19,6 +19,7 @@ use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
+use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
@@ -73,14 +74,14 @@ struct Running {
 }
 
 impl Lane {
-    /// A lane that has delivered nothing yet. `capacity` is its queue's; `may_post` says whether its claim
-    /// still holds.
+    /// A lane that has delivered nothing yet. `capacity` is its queue's; `permit` says whether its
+    /// claim holds.
     #[must_use]
     pub fn new(
         plan: &Plan,
         starved: Arc<AtomicBool>,
         capacity: usize,
-        may_post: Box<dyn Fn() -> bool + Send>,
+        permit: Box<dyn Fn() -> Permit + Send>,
     ) -> Self {
         let deliver = Deliver::new(Parts {
             conversation: plan.conversation.clone(),
@@ -88,7 +89,7 @@ impl Lane {
             client: plan.client.clone(),
             keeper: Arc::clone(&plan.keeper),
             retry: plan.config.deliver.retry.clone(),
-            may_post,
+            permit,
         });
         Self {
             conversation: plan.conversation.clone(),

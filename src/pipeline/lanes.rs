@@ -62,7 +62,7 @@ impl Lanes {
         let capacity = mirror.plan.config.deliver.queue_rows.saturating_add(1);
         let (readings, queue) = mpsc::channel(capacity);
         let starved = Arc::new(AtomicBool::new(false));
-        let lane = Lane::new(&mirror.plan, Arc::clone(&starved), capacity, mirror.claim_check());
+        let lane = Lane::new(&mirror.plan, Arc::clone(&starved), capacity, mirror.permit());
         let run = async move {
             tokio::time::sleep(after).await;
             lane.run(queue).await

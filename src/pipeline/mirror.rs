@@ -15,6 +15,7 @@ use crate::stage::feed::{Feed, LaneSender, Target};
 use crate::stage::memory::Delivered;
 use crate::stage::wake::Waker;
 use crate::state::bridge::Bridge;
+use crate::state::claims::{Claim, Permit};
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{Account, Key, Ledger};
 use crate::state::{StateError, claims, dir, lock};
@@ -138,24 +139,17 @@ impl Mirror {
         claims::is_taken(&self.bridge_dir, session, self.launch_epoch_s, now_ms)
     }
 
-    /// A check to be made before each post: a process that was paused past its claim's life may have lost it.
-    pub fn claim_check(&self) -> Box<dyn Fn() -> bool + Send> {
-        let (dir, launch) = (self.bridge_dir.clone(), self.launch_epoch_s);
+    /// What is asked before each post.
+    pub fn permit(&self) -> Box<dyn Fn() -> Permit + Send> {
+        let (bridge_dir, launch_epoch_s) = (self.bridge_dir.clone(), self.launch_epoch_s);
         let keeper = Arc::clone(&self.plan.keeper);
         Box::new(move || {
             let keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-            holds_claim(&keeper, &dir, launch, now_ms())
+            let Some(session) = keeper.session() else { return Permit::Granted };
+            let (laid_ms, renewed_ms) = (keeper.bound_ms(), keeper.heartbeat_ms());
+            Claim { bridge_dir: &bridge_dir, session, launch_epoch_s, laid_ms, renewed_ms }.permit(now_ms())
         })
     }
-}
-
-fn holds_claim(keeper: &Keeper, bridge_dir: &Path, launch_epoch_s: f64, now_ms: i64) -> bool {
-    let age = now_ms.saturating_sub(keeper.heartbeat_ms());
-    let fresh = u128::try_from(age).is_ok_and(|age| age < claims::FRESH.as_millis());
-    fresh
-        || keeper
-            .session()
-            .is_none_or(|session| !claims::is_taken(bridge_dir, session, launch_epoch_s, now_ms))
 }
 
 /// The mirror's bridge directory: a runner's, or one of its own below the state directory `root`.

@@ -14,6 +14,7 @@ use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
 use crate::retry::{Backoff, Verdict, verdict};
 use crate::state::StateError;
+use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{DeliveredItem, EdgeStatus, NewDeadLetter, Record};
 
@@ -48,7 +49,7 @@ pub struct Deliver {
     doubt: Doubt,
     trouble: Trouble,
     edges: edge::Edges,
-    may_post: Box<dyn Fn() -> bool + Send>,
+    permit: Box<dyn Fn() -> Permit + Send>,
 }
 
 /// What a [`Deliver`] works with.
@@ -64,17 +65,17 @@ pub struct Parts {
     /// Waiting between tries.
     pub retry: config::Retry,
     /// Whether the claim on the session is still ours; asked before each post.
-    pub may_post: Box<dyn Fn() -> bool + Send>,
+    pub permit: Box<dyn Fn() -> Permit + Send>,
 }
 
 impl Deliver {
     /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { conversation, agent, client, keeper, retry, may_post } = parts;
+        let Parts { conversation, agent, client, keeper, retry, permit } = parts;
         let trouble = Trouble::new(conversation.clone(), &retry);
         let edges = edge::Edges::default();
-        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, may_post }
+        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, permit }
     }
 
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
@@ -124,6 +125,7 @@ impl Deliver {
     }
 
     async fn send_once(&mut self, post: &Post) {
+        self.wait_for_claim().await;
         if let Err(fault) = self.attempt(post, None).await {
             tracing::debug!(conversation = %self.conversation, "left out, the next one says the same: {fault}");
         }
@@ -201,10 +203,9 @@ impl Deliver {
         Ok(self.client.post_event(&self.conversation, body).await?.item_id)
     }
 
-    /// A process that was paused may have lost its claim to a sibling meanwhile.
     async fn wait_for_claim(&mut self) {
-        while !(self.may_post)() {
-            tokio::time::sleep(crate::state::claims::HEARTBEAT).await;
+        while let Permit::Wait(time) = (self.permit)() {
+            tokio::time::sleep(time).await;
         }
     }
 

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+pub(super) use self::place::Place;
 use super::memory::{Delivered, Memory};
 use super::seek;
 use crate::event::{Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
+
+mod elsewhere;
+mod place;
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
@@ -66,6 +70,9 @@ struct Following {
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
+    /// Whether no row of it was ever seen.
+    empty: bool,
+    place: Place,
 }
 
 impl Feed {
@@ -110,11 +117,12 @@ impl Feed {
         self.following.is_some()
     }
 
-    /// The session it follows and how far it has read, while its lane has room.
+    /// The session it follows and how far it has read, while its lane has room and its place is certain.
     #[must_use]
     pub fn ready(&self) -> Option<(&HermesSessionId, MessageId)> {
         let following = self.following.as_ref()?;
-        self.lane.has_room().then_some((&following.session, following.read_to))
+        let ready = following.place.is_certain() && self.lane.has_room();
+        ready.then_some((&following.session, following.read_to))
     }
 
     /// The session that it follows, or is to take up again.
@@ -130,7 +138,14 @@ impl Feed {
         if self.following.is_some() || !self.lane.has_room() {
             return Ok(());
         }
-        let Some(mut binding) = self.find(open, others)? else { return Ok(()) };
+        match self.find(open, others)? {
+            Some(binding) => self.begin(open, binding),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to follow a session, and tells the lane, which has room.
+    fn begin(&mut self, open: &Open, mut binding: Binding) -> Result<(), SourceError> {
         let last = binding.resume.last;
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
@@ -139,8 +154,13 @@ impl Feed {
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
-            open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+            if !binding.resume.begins {
+                open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+            }
             rewrites = past.rewrites;
+        }
+        if binding.resume.begins {
+            binding.resume.closed_turns = Some(open.closed_turns(&binding.session, last)?);
         }
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
@@ -151,6 +171,9 @@ impl Feed {
             rewrites,
             turn_closed: false,
             caught_up: false,
+            empty: first.is_none(),
+            // An older copy may have been put in place while nobody looked.
+            place: Place::in_doubt(),
         });
         self.refused.clear();
         self.send(Reading::Bound(binding));
@@ -185,7 +208,7 @@ impl Feed {
             let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 conversation = %self.conversation,
-                "several sessions could be this terminal's and none records a directory: {list}; \
+                "several sessions could be this terminal's and nothing tells them apart: {list}; \
                  name one as `session` in [[mirror]]"
             );
             self.refused = several;
@@ -196,6 +219,9 @@ impl Feed {
     pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
         let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
         let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
+        if !mine.is_empty() && self.has_lost_its_place(open)? {
+            return Ok(false);
+        }
         for (at, row) in mine.iter().enumerate() {
             let next = match mine.get(at + 1) {
                 Some(next) => Some(next.timestamp),
@@ -223,36 +249,22 @@ impl Feed {
         }
         self.memory.note(row.id, row.trace);
         following.read_to = row.id;
+        following.empty = false;
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
-    }
-
-    /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
-    /// what lies behind that row is new.
-    pub fn re_anchor(&mut self, open: &Open) -> Result<(), SourceError> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        let Some(row) = self.memory.rewound_to(open, following.read_to)? else { return Ok(()) };
-        if !self.lane.has_room() {
-            return Ok(());
-        }
-        tracing::warn!(
-            conversation = %self.conversation, %row, read_to = %following.read_to,
-            "an older copy of the database was put in its place; going on behind the last row that both have"
-        );
-        self.memory.forget_behind(row);
-        following.rewrites = open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
-        following.read_to = row;
-        self.send(Reading::Rewound(row));
-        Ok(())
     }
 
     /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
     /// `more`: a limit ended the scan.
     pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
         if let Some(following) = &mut self.following {
-            following.read_to = scanned_to;
             following.caught_up = !more;
+            if scanned_to < following.read_to {
+                following.place.ids_went_back_to(scanned_to);
+            } else {
+                following.read_to = scanned_to;
+            }
         }
     }
 
@@ -260,13 +272,16 @@ impl Feed {
     pub fn expect_more(&mut self) {
         if let Some(following) = &mut self.following {
             following.caught_up = false;
+            following.place.expect_more();
         }
     }
 
     /// Whether there was nothing more to read and to tell at the last scan.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.following.as_ref().is_some_and(|following| following.caught_up && !following.turn_closed)
+        self.following.as_ref().is_some_and(|following| {
+            following.caught_up && !following.turn_closed && following.place.is_certain()
+        })
     }
 
     /// Once it has caught up: tells what a closed turn has used.
@@ -278,30 +293,6 @@ impl Feed {
             self.send(Reading::Usage(usage));
         }
         Ok(())
-    }
-
-    /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
-    pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
-        let Some(following) = &mut self.following else { return Ok(false) };
-        // A lane that was full while the parent was read may have room by now; the parent is read first all the same.
-        if !following.caught_up || !self.lane.has_room() {
-            return Ok(false);
-        }
-        let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
-        let Some(first) = open.first_row(&child)? else { return Ok(false) };
-        tracing::info!(
-            conversation = %self.conversation, session = %following.session, child = %child,
-            "the session was compacted into a new one; following it"
-        );
-        *following = Following {
-            session: child.clone(),
-            read_to: MessageId::new(first.get() - 1),
-            rewrites: Rewrites::default(),
-            turn_closed: following.turn_closed,
-            caught_up: false,
-        };
-        self.send(Reading::Continued(child));
-        Ok(true)
     }
 
     fn send(&self, reading: Reading) {

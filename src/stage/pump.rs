@@ -56,24 +56,47 @@ pub fn pump(
     let due = occasions.are_due(open.newest_session()?);
     for feed in feeds.iter_mut() {
         if due {
-            feed.re_anchor(open)?;
+            feed.doubt_place();
         }
         feed.expect_more();
     }
-    bind(open, feeds)?;
+    let mut due_elsewhere = due;
     loop {
+        bind(open, feeds)?;
+        for feed in feeds.iter_mut() {
+            feed.find_place(open)?;
+        }
         while read_behind_cursors(open, feeds, limits)? {}
-        let mut went_on = false;
+        let mut went_on = feeds.iter().any(Feed::is_lost);
+        // A terminal that leaves its session changes the database without a row for anyone.
+        due_elsewhere |= !feeds.iter().any(Feed::has_news);
         for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
             feed.report_usage(open)?;
             if due {
                 went_on |= feed.follow_continuation(open)?;
             }
         }
+        if due_elsewhere {
+            went_on |= follow_terminals(open, feeds)?;
+        }
         if !went_on {
             return Ok(());
         }
     }
+}
+
+/// Follows the terminals that have left their sessions. Returns whether one did.
+fn follow_terminals(open: &Open, feeds: &mut [Feed]) -> Result<bool, SourceError> {
+    let sessions: Vec<_> = feeds.iter().map(|feed| feed.session().cloned()).collect();
+    let mut went_on = false;
+    for (at, feed) in feeds.iter_mut().enumerate().filter(|(_, feed)| feed.ready().is_some()) {
+        let is_another_s = |session: &HermesSessionId| {
+            let others = sessions.iter().enumerate().filter(|(other, _)| *other != at);
+            others.filter_map(|(_, other)| other.as_ref()).any(|other| other == session)
+        };
+        went_on |= feed.follow_terminal(open, is_another_s)?;
+    }
+    Ok(went_on)
 }
 
 /// Finds the sessions of the feeds that have none.

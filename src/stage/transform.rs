@@ -9,17 +9,29 @@ use crate::hermes::content::{self, Content};
 use crate::hermes::synthetic::{self, Origin};
 use crate::hermes::{tool_calls, turn};
 
+mod cut;
+pub mod egress;
+
+use egress::Egress;
+
 /// The stage, with its settings.
 #[derive(Clone, Debug)]
 pub struct Transform {
     config: config::Transform,
+    egress: Egress,
 }
 
 impl Transform {
     /// The stage with the settings of `[transform]`.
     #[must_use]
     pub fn new(config: &config::Transform) -> Self {
-        Self { config: config.clone() }
+        Self { config: config.clone(), egress: Egress::new(&config.egress) }
+    }
+
+    /// The filter that everything passes on its way out; it has the count of what it masked.
+    #[must_use]
+    pub fn egress(&self) -> &Egress {
+        &self.egress
     }
 
     /// Turns a reading's row into items; passes on everything else.
@@ -66,7 +78,7 @@ impl Transform {
         if text.is_empty() && images.is_empty() {
             return Vec::new();
         }
-        vec![Item::User { text: cut(text, self.config.max_text_chars), images, meta }]
+        vec![Item::User { text: self.text(&text), images, meta }]
     }
 
     /// Reasoning, prose and tool calls of the model, in this order.
@@ -88,8 +100,8 @@ impl Transform {
         }
         items.extend(calls.into_iter().map(|call| Item::FunctionCall {
             call_id: content::without_nul(call.call_id),
-            name: content::without_nul(call.name),
-            arguments: self.text(&call.arguments),
+            name: self.text(&call.name),
+            arguments: self.arguments(call.arguments),
         }));
         (if closes { TurnEffect::Closes } else { TurnEffect::Continues }, items)
     }
@@ -113,7 +125,9 @@ impl Transform {
         let output = row.content.as_deref().map(content::decode).unwrap_or_default().into_text();
         Item::FunctionCallOutput {
             call_id: content::without_nul(call_id),
-            output: cut(output, self.config.max_output_chars),
+            output: cut::cut(&output, self.config.max_output_chars, |end| {
+                self.egress.mask_head(&output, end)
+            }),
         }
     }
 
@@ -127,7 +141,13 @@ impl Transform {
     }
 
     fn text(&self, text: &str) -> String {
-        cut(content::without_nul(text.to_owned()), self.config.max_text_chars)
+        let text = content::without_nul(text.to_owned());
+        cut::cut(&text, self.config.max_text_chars, |end| self.egress.mask_head(&text, end))
+    }
+
+    fn arguments(&self, text: String) -> String {
+        let text = content::without_nul(text);
+        cut::cut(&text, self.config.max_text_chars, |end| self.egress.mask_json(&text, end))
     }
 }
 
@@ -139,18 +159,6 @@ fn note(finish_reason: Option<&str>) -> Option<&'static str> {
         "content_filter" => Some("[no answer: the provider's content filter stopped the model]"),
         _ => None,
     }
-}
-
-/// Keeps the first `max` characters, and says how many it left out.
-fn cut(mut text: String, max: usize) -> String {
-    if let Some((at, _)) = text.char_indices().nth(max) {
-        let left_out = text.get(at..).map_or(0, |rest| rest.chars().count());
-        text.truncate(at);
-        text.push_str("\n[… ");
-        text.push_str(&left_out.to_string());
-        text.push_str(" more characters]");
-    }
-    text
 }
 
 #[cfg(test)]

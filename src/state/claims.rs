@@ -14,6 +14,67 @@ use crate::ids::HermesSessionId;
 pub const FRESH: Duration = Duration::from_secs(30);
 /// How often a claim is renewed.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How long after a claim was laid a better one may still come from a sibling that found the session at the same
+/// moment, in ms.
+const CONTESTED_MS: i64 = 2_000;
+/// How long a new claim gives way to such a sibling before anything is posted, in ms.
+const GIVES_WAY_MS: i64 = 30;
+
+/// Whether a mirror may post now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// Its claim holds.
+    Granted,
+    /// Not yet: ask again after this.
+    Wait(Duration),
+}
+
+/// A claim, and what it is laid on.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The mirror's bridge directory.
+    pub bridge_dir: &'a Path,
+    /// The session.
+    pub session: &'a HermesSessionId,
+    /// When the mirror's terminal was launched, in s since the epoch.
+    pub launch_epoch_s: f64,
+    /// When the claim was laid, in ms since the epoch.
+    pub laid_ms: i64,
+    /// When it was last renewed, in ms since the epoch.
+    pub renewed_ms: i64,
+}
+
+impl Claim<'_> {
+    /// Whether the mirror may post at `now_ms`.
+    ///
+    /// Siblings are looked at only where the claim may have been lost: while it is new, and after a pause in
+    /// which it was not renewed (a stopped process, a sleeping machine).
+    #[must_use]
+    pub fn permit(&self, now_ms: i64) -> Permit {
+        let age = now_ms.saturating_sub(self.laid_ms);
+        let is_new = (0..CONTESTED_MS).contains(&age);
+        if !is_new && is_fresh(self.renewed_ms, now_ms) {
+            return Permit::Granted;
+        }
+        if is_taken(self.bridge_dir, self.session, self.launch_epoch_s, now_ms) {
+            return Permit::Wait(HEARTBEAT);
+        }
+        match u64::try_from(GIVES_WAY_MS - age) {
+            Ok(left) if is_new && left > 0 && has_live_siblings(self.bridge_dir, now_ms) => {
+                Permit::Wait(Duration::from_millis(left))
+            }
+            _ => Permit::Granted,
+        }
+    }
+}
+
+fn has_live_siblings(bridge_dir: &Path, now_ms: i64) -> bool {
+    let (Some(root), Some(me)) = (bridge_dir.parent(), bridge_dir.file_name()) else { return false };
+    let Ok(siblings) = fs::read_dir(root) else { return false };
+    siblings.flatten().any(|sibling| {
+        sibling.file_name() != me && is_fresh(Cursor::read(&sibling.path()).heartbeat_ms, now_ms)
+    })
+}
 
 /// Whether a live sibling of `bridge_dir` has the better claim on `session`. `now_ms` is ms since the epoch.
 #[must_use]
@@ -47,7 +108,7 @@ pub fn holder(
 /// A heartbeat from the future (a clock set back) is a live one.
 fn is_fresh(heartbeat_ms: i64, now_ms: i64) -> bool {
     let age = now_ms.saturating_sub(heartbeat_ms);
-    u128::try_from(age).is_ok_and(|age| age > FRESH.as_millis()).eq(&false)
+    !u128::try_from(age).is_ok_and(|age| age > FRESH.as_millis())
 }
 
 #[cfg(test)]
@@ -87,6 +148,32 @@ mod tests {
         assert!(taken(root.path(), 6.0));
         claim(root.path(), "a", 1.0, NOW - 30_001);
         assert!(!taken(root.path(), 6.0));
+    }
+
+    fn permit(root: &Path, launch: f64, laid_ms: i64, renewed_ms: i64) -> Permit {
+        let session = &HermesSessionId::new("s");
+        let bridge_dir = &root.join("m");
+        Claim { bridge_dir, session, launch_epoch_s: launch, laid_ms, renewed_ms }.permit(NOW)
+    }
+
+    #[test]
+    fn a_new_claim_gives_way_to_a_better_one_that_comes_at_the_same_moment() {
+        let root = tempfile::tempdir().expect("tempdir");
+        assert_eq!(permit(root.path(), 6.0, NOW, NOW), Permit::Granted, "nobody is near");
+        claim(root.path(), "z", 9.0, NOW);
+        assert_eq!(permit(root.path(), 6.0, NOW - 10, NOW), Permit::Wait(Duration::from_millis(20)));
+        assert_eq!(permit(root.path(), 6.0, NOW - 30, NOW), Permit::Granted);
+        claim(root.path(), "a", 5.0, NOW);
+        assert_eq!(permit(root.path(), 6.0, NOW - 30, NOW), Permit::Wait(HEARTBEAT));
+    }
+
+    #[test]
+    fn an_old_claim_is_questioned_only_after_a_pause() {
+        let root = tempfile::tempdir().expect("tempdir");
+        claim(root.path(), "a", 5.0, NOW);
+        let old = NOW - 60_000;
+        assert_eq!(permit(root.path(), 6.0, old, NOW - 10_000), Permit::Granted);
+        assert_eq!(permit(root.path(), 6.0, old, NOW - 31_000), Permit::Wait(HEARTBEAT));
     }
 
     #[test]

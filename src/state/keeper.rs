@@ -18,6 +18,7 @@ pub struct Keeper {
     account: Account,
     bridge: Bridge,
     unwritten: VecDeque<Entry>,
+    bound_ms: i64,
 }
 
 /// Something to be written down.
@@ -42,7 +43,7 @@ impl Keeper {
                 account.bind(&theirs)?;
             }
         }
-        Ok(Self { account, bridge, unwritten: VecDeque::new() })
+        Ok(Self { account, bridge, unwritten: VecDeque::new(), bound_ms: 0 })
     }
 
     /// Where to go on; `None` where nothing was followed yet.
@@ -56,6 +57,12 @@ impl Keeper {
         self.bridge.session()
     }
 
+    /// When this process laid the claim, in ms since the epoch.
+    #[must_use]
+    pub fn bound_ms(&self) -> i64 {
+        self.bound_ms
+    }
+
     /// When the claim was last renewed, in ms since the epoch.
     #[must_use]
     pub fn heartbeat_ms(&self) -> i64 {
@@ -64,6 +71,7 @@ impl Keeper {
 
     /// A session was bound.
     pub fn bind(&mut self, binding: &Binding, now_ms: i64) -> Result<(), StateError> {
+        self.bound_ms = now_ms;
         self.write(Entry::Bound(binding.clone()), now_ms)
     }
 

@@ -54,6 +54,7 @@ fn every_table_refuses_an_unknown_key() {
         "[detect]",
         "[read]",
         "[transform]",
+        "[transform.egress]",
         "[turns]",
         "[deliver]",
         "[deliver.retry]",

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::config;
 use crate::ids::{ConversationId, HermesSessionId};
-use crate::omnigent::{Client, FaultKind};
-use crate::retry::Backoff;
+use crate::omnigent::Client;
+use crate::retry::{Backoff, Verdict, verdict};
 
 /// The server needs the session's id to fork or resume; the mirror does not, so nothing waits for this.
-/// A refusal is final, anything else is tried again ever more rarely.
+/// A refusal is final (a conversation keeps its first id, and an unknown one has none), anything else is tried
+/// again ever more rarely.
 pub async fn announce_session(
     client: Client,
     conversation: ConversationId,
@@ -18,7 +19,7 @@ pub async fn announce_session(
     let mut backoff = Backoff::new(&retry);
     loop {
         let Err(fault) = client.bind(&conversation, &session).await else { return };
-        if matches!(fault.kind, FaultKind::Status(400..=499)) {
+        if matches!(verdict(&fault), Verdict::DeadLetter | Verdict::Park) {
             tracing::info!(%conversation, "the server does not take the session's id: {fault}");
             return;
         }

@@ -1,0 +1,81 @@
+//! A session that goes on under another id, or whose terminal goes on in another session.
+
+use super::{Feed, Following, Target};
+use crate::event::Reading;
+use crate::hermes::{Open, Rewrites, SourceError, Succession};
+use crate::ids::{HermesSessionId, MessageId};
+use crate::stage::seek;
+
+impl Feed {
+    /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
+    pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
+        let Some(following) = &mut self.following else { return Ok(false) };
+        // A lane that was full while the parent was read may have room by now; the parent is read first all the same.
+        if !following.caught_up || !self.lane.has_room() {
+            return Ok(false);
+        }
+        let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
+        let Some(first) = open.first_row(&child)? else { return Ok(false) };
+        tracing::info!(
+            conversation = %self.conversation, session = %following.session, child = %child,
+            "the session was compacted into a new one; following it"
+        );
+        *following = Following {
+            session: child.clone(),
+            read_to: MessageId::new(first.get() - 1),
+            rewrites: Rewrites::default(),
+            turn_closed: following.turn_closed,
+            caught_up: false,
+            empty: false,
+            place: following.place,
+        };
+        self.send(Reading::Continued(child));
+        Ok(true)
+    }
+
+    /// Goes on where the terminal does that has left its session, once all of that is read. Returns whether it did.
+    /// A session that a person named is not left. `is_another_s`: whether a
+    /// session is followed by another mirror of this process.
+    pub fn follow_terminal(&mut self, open: &Open, is_another_s: impl Fn(&HermesSessionId) -> bool) -> Result<bool, SourceError> {
+        let (Some(following), Target::Terminal(_)) = (&self.following, &self.target) else { return Ok(false) };
+        if !following.caught_up || following.turn_closed || !self.lane.has_room() {
+            return Ok(false);
+        }
+        if following.empty && open.session(&following.session)?.is_none() {
+            tracing::info!(
+                conversation = %self.conversation, session = %following.session,
+                "the empty session was discarded; looking for the terminal's next one"
+            );
+            (self.following, self.resume) = (None, None);
+            return Ok(true);
+        }
+        let taken = |session: &HermesSessionId| is_another_s(session) || (self.taken)(session);
+        match open.successor(&following.session, taken)? {
+            Succession::Stays => Ok(false),
+            Succession::Goes { session, behind } => {
+                tracing::info!(
+                    conversation = %self.conversation, left = %following.session, %session,
+                    "the terminal has left its session for another one; following it"
+                );
+                self.begin(open, seek::from_behind(session, behind))?;
+                Ok(true)
+            }
+            Succession::Unsure(several) => {
+                self.stay(several);
+                Ok(false)
+            }
+        }
+    }
+
+    fn stay(&mut self, several: Vec<HermesSessionId>) {
+        if several != self.refused {
+            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                conversation = %self.conversation,
+                "the terminal has left its session, and it is not certain that it went on in {list}; \
+                 to have one mirrored, name it as `session` in [[mirror]]"
+            );
+            self.refused = several;
+        }
+    }
+}

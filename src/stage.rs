@@ -3,6 +3,7 @@
 //! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
 //! two; `feed` is the reading half of one mirror, `seek` the rule by which it finds its session.
 
+pub mod degraded;
 pub mod deliver;
 pub mod detect;
 pub mod feed;

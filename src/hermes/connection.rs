@@ -36,6 +36,32 @@ impl Identity {
     }
 }
 
+/// Which files stand beside a database in WAL mode. They come at the first read, and as long as a connection is held
+/// nobody removes them who asks `SQLite`: once others stand there, this connection reads what nobody writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Beside {
+    wal: Option<Identity>,
+    shm: Option<Identity>,
+}
+
+impl Beside {
+    fn of(path: &Path) -> Self {
+        let identity = |suffix| Identity::of(&with_suffix(path, suffix)).ok().flatten();
+        Self { wal: identity("-wal"), shm: identity("-shm") }
+    }
+
+    /// Whether these are still the files; notes those that have come.
+    fn still_stand(&mut self, path: &Path) -> bool {
+        let now = Self::of(path);
+        let gone = |then: Option<Identity>, now| then.is_some() && then != now;
+        if gone(self.wal, now.wal) || gone(self.shm, now.shm) {
+            return false;
+        }
+        *self = now;
+        true
+    }
+}
+
 /// What `stat` tells of a database and its log without opening either. A change means "look";
 /// no change means nothing, since a commit can leave all of it as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +199,7 @@ pub struct Open {
     conn: Connection,
     schema: Schema,
     identity: Identity,
+    beside: Beside,
     data_version: i64,
     path: PathBuf,
 }
@@ -210,13 +237,14 @@ impl Source {
         self.open = None;
     }
 
-    /// Lets go of the file if another one (or none) stands under the path now. Returns whether it did.
+    /// Lets go of the file if another one (or none) stands under the path now, or beside it. Returns whether it did.
     ///
     /// Called before every use, so that an old inode is never read on, and never kept alive while Hermes
     /// opens the new one.
     pub fn leave_if_replaced(&mut self) -> bool {
-        let Some(open) = &self.open else { return false };
-        let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity);
+        let Some(open) = &mut self.open else { return false };
+        let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity)
+            || !open.beside.still_stand(&self.path);
         if gone {
             self.open = None;
         }
@@ -251,7 +279,8 @@ impl Open {
         if Identity::of(path).map_err(stat)? != Some(identity) {
             return Err(missing());
         }
-        Ok(Self { conn, schema, identity, data_version: -1, path: path.to_owned() })
+        let beside = Beside::of(path);
+        Ok(Self { conn, schema, identity, beside, data_version: -1, path: path.to_owned() })
     }
 
     /// Whether another connection has committed since the last call; true at the first.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
+use super::degraded::Degraded;
 use super::detect::Health;
 use super::feed::{Feed, LaneSender};
 use super::pump::{Occasions, pump};
@@ -62,6 +63,8 @@ pub struct Reader {
     footprint: Option<Footprint>,
     looked: Instant,
     changed: Instant,
+    /// When the connection to a file that was replaced was let go.
+    left: Option<Instant>,
     unannounced: u32,
     occasions: Occasions,
     fault: Option<Fault>,
@@ -70,7 +73,7 @@ pub struct Reader {
 
 /// A state in which the source can't be read.
 struct Fault {
-    name: std::mem::Discriminant<SourceError>,
+    state: Degraded,
     looks: u64,
 }
 
@@ -98,6 +101,7 @@ impl Reader {
             footprint: None,
             looked: now,
             changed: now,
+            left: None,
             unannounced: 0,
             occasions: Occasions::default(),
             fault: None,
@@ -109,6 +113,7 @@ impl Reader {
     pub fn run(&mut self) {
         while self.goes_on() {
             let kinds = self.wakes.wait(LONGEST_WAIT);
+            tracing::trace!(announced = kinds.announces_commit(), "woken");
             self.obey(kinds);
             if self.stopped {
                 break;
@@ -204,7 +209,7 @@ impl Reader {
         self.unannounced += 1;
         if self.unannounced == MUTE_AFTER && self.health.set_mute(true) {
             tracing::warn!(
-                database = %self.source.path().display(),
+                database = %self.source.path().display(), state = %Degraded::Mute,
                 "changes arrive without file-system events; polling every {} ms", self.detect.poll_ms
             );
         }
@@ -224,7 +229,7 @@ impl Reader {
                 return;
             }
             let waited = event.elapsed();
-            if waited >= Duration::from_millis(self.detect.settle_ms) || self.stopped {
+            if self.stopped || (waited >= self.settle() && self.left.is_none()) {
                 return;
             }
             let look = Duration::from_micros(self.detect.look_us);
@@ -242,7 +247,13 @@ impl Reader {
     fn attempt(&mut self) -> bool {
         if self.source.leave_if_replaced() {
             tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
+            self.left = Some(Instant::now());
         }
+        // Who replaces a file may still be at it: the log of the old one is removed after.
+        if self.left.is_some_and(|left| left.elapsed() < self.settle()) {
+            return false;
+        }
+        self.left = None;
         self.looked = Instant::now();
         match self.look() {
             Ok(changed) => {
@@ -262,6 +273,10 @@ impl Reader {
                 false
             }
         }
+    }
+
+    fn settle(&self) -> Duration {
+        Duration::from_millis(self.detect.settle_ms)
     }
 
     fn look(&mut self) -> Result<bool, SourceError> {
@@ -285,19 +300,19 @@ impl Reader {
             Ok(()) => {
                 if let Some(fault) = self.fault.take() {
                     let database = self.source.path().display();
-                    tracing::info!(%database, looks = fault.looks, "reading the database");
+                    tracing::info!(%database, was = %fault.state, looks = fault.looks, "reading the database");
                 }
             }
             Err(error) => {
-                let name = std::mem::discriminant(error);
+                let state = Degraded::from(error);
                 let looks = match &self.fault {
-                    Some(fault) if fault.name == name => fault.looks + 1,
+                    Some(fault) if fault.state == state => fault.looks + 1,
                     _ => {
-                        announce(error, self.source.path());
+                        announce(state, error, self.source.path());
                         1
                     }
                 };
-                self.fault = Some(Fault { name, looks });
+                self.fault = Some(Fault { state, looks });
             }
         }
     }
@@ -316,11 +331,11 @@ impl Reader {
     }
 }
 
-fn announce(error: &SourceError, database: &Path) {
+fn announce(state: Degraded, error: &SourceError, database: &Path) {
     let database = database.display();
     match error {
-        SourceError::Busy(_) => tracing::debug!(%database, "{error}"),
-        _ if error.is_waiting() => tracing::info!(%database, "{error}"),
-        _ => tracing::warn!(%database, "{error}"),
+        SourceError::Busy(_) => tracing::debug!(%database, %state, "{error}"),
+        _ if error.is_waiting() => tracing::info!(%database, %state, "{error}"),
+        _ => tracing::warn!(%database, %state, "{error}"),
     }
 }

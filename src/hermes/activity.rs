@@ -68,7 +68,12 @@ impl Open {
     }
 
     /// Whether something was said in `session` from `from` to before `to`, in s since the epoch.
-    pub(super) fn was_active(&self, session: &HermesSessionId, from: f64, to: f64) -> Result<bool, SourceError> {
+    pub(super) fn was_active(
+        &self,
+        session: &HermesSessionId,
+        from: f64,
+        to: f64,
+    ) -> Result<bool, SourceError> {
         self.conn()
             .prepare_cached(
                 "SELECT 1 FROM messages WHERE session_id = ?1 AND timestamp >= ?2 AND timestamp < ?3 LIMIT 1",

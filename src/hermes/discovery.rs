@@ -75,7 +75,8 @@ pub fn discover(
 /// The sessions that began at or after `floor`, and the older ones that someone has taken up since: with the first
 /// row of that time. A resume makes `ended_at` empty again; one that has ended is no terminal's any more.
 fn in_use_since(open: &Open, floor: f64) -> Result<Vec<(Session, Option<MessageId>)>, SourceError> {
-    let mut sessions: Vec<_> = open.sessions_since(floor)?.into_iter().map(|session| (session, None)).collect();
+    let mut sessions: Vec<_> =
+        open.sessions_since(floor)?.into_iter().map(|session| (session, None)).collect();
     // Where the launch is not known, none is older.
     let active = if floor > 0.0 { open.active_since(floor)? } else { BTreeSet::new() };
     for id in active {

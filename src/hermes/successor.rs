@@ -56,9 +56,7 @@ impl Open {
         candidates.retain(|candidate| !taken(&candidate.session));
         Ok(match candidates.as_slice() {
             [] => Succession::Stays,
-            [only] if only.fits => {
-                Succession::Goes { session: only.session.clone(), behind: only.behind }
-            }
+            [only] if only.fits => Succession::Goes { session: only.session.clone(), behind: only.behind },
             several => Succession::Unsure(several.iter().map(|one| one.session.clone()).collect()),
         })
     }
@@ -75,6 +73,9 @@ impl Open {
         // What began in these moments is meant, whatever begins later.
         if sessions.iter().any(&fits) {
             sessions.retain(&fits);
+            if is_chain(&sessions) {
+                sessions.truncate(1);
+            }
         } else if left.end_reason.as_deref() == Some(LEFT_FOR_NEW) {
             sessions.clear();
         }
@@ -107,6 +108,14 @@ impl Open {
         }
         Ok(candidates)
     }
+}
+
+/// Whether each of the sessions, oldest first, was left before the next one began: one terminal that went on and on.
+fn is_chain(sessions: &[Session]) -> bool {
+    sessions.iter().zip(sessions.iter().skip(1)).all(|(one, next)| {
+        let left = one.ended_at.filter(|_| one.end_reason.as_deref() == Some(LEFT_FOR_NEW));
+        left.is_some_and(|left| left <= next.started_at)
+    })
 }
 
 /// Whether one terminal could have sat in both.

@@ -51,7 +51,8 @@ impl Turns {
     /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.trace = None;
-        let left = self.open.take().filter(|turn| resume.turn.as_ref().is_none_or(|known| known.id != turn.id));
+        let left =
+            self.open.take().filter(|turn| resume.turn.as_ref().is_none_or(|known| known.id != turn.id));
         let mut deliveries: Vec<_> = left
             .map(|turn| Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: None })
             .into_iter()
@@ -62,8 +63,10 @@ impl Turns {
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
-                deliveries
-                    .push(Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: Some(mark) });
+                deliveries.push(Delivery {
+                    post: Some(Post::Idle { turn: turn.id, failed: false }),
+                    mark: Some(mark),
+                });
             }
             Some(turn) => {
                 self.open = Some(turn.clone());

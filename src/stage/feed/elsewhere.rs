@@ -16,6 +16,10 @@ impl Feed {
         }
         let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
         let Some(first) = open.first_row(&child)? else { return Ok(false) };
+        if self.is_overtaken(open)? {
+            return Ok(true);
+        }
+        let Some(following) = &mut self.following else { return Ok(false) };
         tracing::info!(
             conversation = %self.conversation, session = %following.session, child = %child,
             "the session was compacted into a new one; following it"
@@ -36,8 +40,14 @@ impl Feed {
     /// Goes on where the terminal does that has left its session, once all of that is read. Returns whether it did.
     /// A session that a person named is not left. `is_another_s`: whether a
     /// session is followed by another mirror of this process.
-    pub fn follow_terminal(&mut self, open: &Open, is_another_s: impl Fn(&HermesSessionId) -> bool) -> Result<bool, SourceError> {
-        let (Some(following), Target::Terminal(_)) = (&self.following, &self.target) else { return Ok(false) };
+    pub fn follow_terminal(
+        &mut self,
+        open: &Open,
+        is_another_s: impl Fn(&HermesSessionId) -> bool,
+    ) -> Result<bool, SourceError> {
+        let (Some(following), Target::Terminal(_)) = (&self.following, &self.target) else {
+            return Ok(false);
+        };
         if !following.caught_up || following.turn_closed || !self.lane.has_room() {
             return Ok(false);
         }
@@ -52,7 +62,9 @@ impl Feed {
         let taken = |session: &HermesSessionId| is_another_s(session) || (self.taken)(session);
         match open.successor(&following.session, taken)? {
             Succession::Stays => Ok(false),
+            Succession::Goes { .. } if self.is_overtaken(open)? => Ok(true),
             Succession::Goes { session, behind } => {
+                let Some(following) = &self.following else { return Ok(false) };
                 tracing::info!(
                     conversation = %self.conversation, left = %following.session, %session,
                     "the terminal has left its session for another one; following it"
@@ -65,6 +77,15 @@ impl Feed {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether rows have come since the session was read to its end. They were committed before it was left, and are
+    /// read first.
+    fn is_overtaken(&mut self, open: &Open) -> Result<bool, SourceError> {
+        let Some(following) = &mut self.following else { return Ok(false) };
+        let more = open.next_timestamp(&following.session, following.read_to)?.is_some();
+        following.caught_up &= !more;
+        Ok(more)
     }
 
     fn stay(&mut self, several: Vec<HermesSessionId>) {

@@ -46,13 +46,14 @@ impl Occasions {
     }
 }
 
-/// Brings every feed as far as the database and its lane allow.
+/// Brings every feed as far as the database and its lane allow. Returns whether the database turned out to be an
+/// older copy of what was read.
 pub fn pump(
     open: &Open,
     feeds: &mut [Feed],
     limits: Limits,
     occasions: &mut Occasions,
-) -> Result<(), SourceError> {
+) -> Result<bool, SourceError> {
     let due = occasions.are_due(open.newest_session()?);
     for feed in feeds.iter_mut() {
         if due {
@@ -61,10 +62,11 @@ pub fn pump(
         feed.expect_more();
     }
     let mut due_elsewhere = due;
+    let mut is_older = false;
     loop {
         bind(open, feeds)?;
         for feed in feeds.iter_mut() {
-            feed.find_place(open)?;
+            is_older |= feed.find_place(open)?;
         }
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = feeds.iter().any(Feed::is_lost);
@@ -80,7 +82,7 @@ pub fn pump(
             went_on |= follow_terminals(open, feeds)?;
         }
         if !went_on {
-            return Ok(());
+            return Ok(is_older);
         }
     }
 }

@@ -222,15 +222,17 @@ impl Reader {
             tracing::info!(database = %self.source.path().display(), "file-system events arrive again");
         }
         let mut event = Instant::now();
-        let mut quiet = false;
+        let (mut quiet, mut found) = (false, false);
         loop {
             // Seen, and nothing was written since the look before: what the events announced is read.
-            if self.attempt() && quiet {
+            let changed = self.attempt();
+            found |= changed;
+            if changed && quiet {
                 return;
             }
             let waited = event.elapsed();
             if self.stopped || (waited >= self.settle() && self.left.is_none()) {
-                return;
+                break;
             }
             let look = Duration::from_micros(self.detect.look_us);
             std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
@@ -240,6 +242,12 @@ impl Reader {
             if !quiet {
                 event = Instant::now();
             }
+        }
+        if !found && !self.stopped && self.source.is_open() {
+            // What was written is no commit: a rollback, a checkpoint, or another content for the same file, which
+            // only a connection that is opened on it can see.
+            self.source.close();
+            self.attempt();
         }
     }
 
@@ -288,10 +296,13 @@ impl Reader {
             return Ok(false);
         }
         let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
-        if read.is_err() {
-            open.look_again();
+        match read {
+            // This connection was opened on another content, and may hold a lock that the new one has no use for.
+            Ok(true) => self.source.close(),
+            Ok(false) => {}
+            Err(_) => open.look_again(),
         }
-        read.map(|()| true)
+        read.map(|_| true)
     }
 
     /// Logs a state of the source once when it comes and once when it goes.

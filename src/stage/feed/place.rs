@@ -61,13 +61,14 @@ impl Feed {
     }
 
     /// Looks at a place in doubt. Where an older copy was put in place, goes back to where it ends. Nothing is shown
-    /// again: what lies behind that row is new.
-    pub fn find_place(&mut self, open: &Open) -> Result<(), SourceError> {
+    /// again: what lies behind that row is new. Returns whether it went back.
+    pub fn find_place(&mut self, open: &Open) -> Result<bool, SourceError> {
         if !self.is_lost() {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(following) = &mut self.following else { return Ok(()) };
-        if let Some(row) = self.memory.rewound_to(open, following.read_to)? {
+        let Some(following) = &mut self.following else { return Ok(false) };
+        let back_to = self.memory.rewound_to(open, following.read_to)?;
+        if let Some(row) = back_to {
             tracing::warn!(
                 conversation = %self.conversation, %row, read_to = %following.read_to,
                 "an older copy of the database was put in its place; going on behind the last row that both have"
@@ -83,7 +84,7 @@ impl Feed {
         if let Some(following) = &mut self.following {
             following.place = Place { certain: true, looked_at: false, newest: None };
         }
-        Ok(())
+        Ok(back_to.is_some())
     }
 
     /// Whether the place turns out to be another one now that there are rows to take; asked once for each change.

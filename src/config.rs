@@ -311,7 +311,7 @@ pub struct Mirror {
     /// The Hermes session to follow; found by `workspace` and `launch_epoch` where absent.
     #[serde(default)]
     pub session: Option<String>,
-    /// The directory the Hermes terminal works in.
+    /// The directory the Hermes terminal works in. The newest session there is followed, and no later one.
     #[serde(default)]
     pub workspace: Option<PathBuf>,
     /// When the terminal was started, in s since the epoch (0 to 100000000000). A session that started more than 10 s

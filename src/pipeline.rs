@@ -113,8 +113,14 @@ impl Pipeline {
         Ok(Self { config, database, mirrors, waker, wakes: wake_receiver })
     }
 
-    /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered.
-    pub async fn run(self, mode: Mode, shutdown: impl Future<Output = ()>) -> Result<Ended, PipelineError> {
+    /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
+    /// within `drain_ms`, or until `hurry` is ready.
+    pub async fn run(
+        self,
+        mode: Mode,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<Ended, PipelineError> {
         let (orders, control) = crossbeam_channel::unbounded();
         let mut lanes = Lanes::default();
         let feeds: Vec<Feed> = self.mirrors.iter().map(|mirror| mirror.feed(lanes.start(mirror))).collect();
@@ -142,7 +148,7 @@ impl Pipeline {
             if reader_ended && mode == Mode::Once {
                 shutdown.await;
             }
-            tokio::time::sleep(patience).await;
+            tokio::select! { () = tokio::time::sleep(patience) => {}, () = hurry => {} }
         };
         let drain = lanes.drain(deadline).await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;

@@ -320,7 +320,7 @@ fn a_cursor_says_where_it_would_go_on() {
     let cursor = "{\"hermes_session_id\": \"20261129_202802_c4825e\", \"last_id\": 41}";
     fs::write(bridge.join("hermes_forwarder.json"), cursor).unwrap();
     let answer = world.check(&["--offline"]);
-    assert!(answer.contains("follows session 20261129_202802_c4825e, going on after row 41"), "{answer}");
+    assert!(answer.contains("stays with session 20261129_202802_c4825e, going on after row 41"), "{answer}");
 }
 
 #[test]

@@ -50,6 +50,20 @@ fn the_newest_session_of_the_workspace_is_taken_through_a_link_too() {
 }
 
 #[test]
+fn a_mirror_that_finds_no_session_says_once_that_it_waits() {
+    let world = World::new();
+    let mut db = HermesDb::create(&world.db_path());
+    let mirror = world.attach();
+    mirror.wait_for_log("no session fits yet; waiting for one");
+    db.session("elsewhere", Some(&world.path("home")));
+    db.turn("elsewhere", "q", "not this");
+    db.session("s", Some(&world.workspace()));
+    db.turn("s", "q", "a");
+    expect(&world, &world.conversation, &lines(3, "q", "a"));
+    assert_eq!(mirror.stop().matches("no session fits yet").count(), 1);
+}
+
+#[test]
 fn a_session_from_before_the_launch_is_not_its_own() {
     let world = World::new();
     let mut db = HermesDb::create(&world.db_path());

@@ -309,15 +309,13 @@ fn attach_without(world: &World, limit: &str) -> Option<Mirror> {
     if !may.is_ok_and(|status| status.success()) {
         return None;
     }
+    let plain = world.attachment("a", &world.conversation, world.launch);
     let mut command = Command::new("unshare");
-    command.args([
-        "-Ur",
-        "sh",
-        "-c",
-        &format!("{set} && exec \"$0\" \"$@\""),
-        env!("CARGO_BIN_EXE_hermes-mirror"),
-    ]);
-    Some(world.attach_through(command))
+    command.args(["-Ur", "sh", "-c", &format!("{set} && exec \"$0\" \"$@\"")]);
+    command.arg(plain.get_program()).args(plain.get_args());
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(Mirror::spawn(command))
 }
 
 #[test]
@@ -386,28 +384,28 @@ fn a_mirrored_session_that_is_deleted_ends_nothing_else() {
 }
 
 #[test]
-fn a_lock_that_is_held_for_long_amid_a_run_costs_time_and_no_row() {
+fn a_lock_that_is_held_for_long_amid_a_run_is_named_once_and_costs_no_row() {
     let world = World::new();
     world.configure("[detect]\npoll_ms = 20\nfallback_poll_ms = 100\nsettle_ms = 5\n[read]\nbusy_ms = 1\n");
     let mut db = HermesDb::open(&world.db_path(), Version::V20, "DELETE");
     db.create_tables();
     db.session("s", Some(&world.workspace()));
     let mirror = world.attach();
-    let mut expected = Vec::new();
-    for round in 0..2 {
-        db.turn("s", "one", "first");
-        expected.extend(lines(4 * round + 1, "one", "first"));
-        expect(&world, &expected);
-        db.conn.execute_batch("BEGIN EXCLUSIVE").unwrap();
-        let insert = "INSERT INTO messages (session_id, role, content, timestamp, finish_reason) VALUES ('s', ?1, ?2, 0, ?3)";
-        db.conn.execute(insert, ["user", "two", ""]).unwrap();
-        db.conn.execute(insert, ["assistant", "second", "stop"]).unwrap();
-        mirror.wait_for_log("state=locked");
-        db.conn.execute_batch("COMMIT").unwrap();
-        expected.extend(lines(4 * round + 3, "two", "second"));
-        expect(&world, &expected);
-    }
-    expect_all(&world, mirror, &expected);
+    db.turn("s", "one", "first");
+    let mut expected = lines(1, "one", "first");
+    expect(&world, &expected);
+    db.conn.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let insert = "INSERT INTO messages (session_id, role, content, timestamp, finish_reason) \
+                  VALUES ('s', ?1, ?2, 0, ?3)";
+    db.conn.execute(insert, ["user", "two", ""]).unwrap();
+    db.conn.execute(insert, ["assistant", "second", "stop"]).unwrap();
+    mirror.wait_for_log("state=locked");
+    db.conn.execute_batch("COMMIT").unwrap();
+    expected.extend(lines(3, "two", "second"));
+    expect(&world, &expected);
+    mirror.wait_for_log("was=locked");
+    let log = mirror.stop();
+    assert_eq!((world.shown(), log.matches("state=locked").count()), (expected, 1), "{log}");
 }
 
 #[test]

@@ -8,6 +8,12 @@
 //! - `HERMES_MIRROR_SCHEDULES`: how many are run; 1,000 by default.
 //! - `HERMES_MIRROR_SEED`: runs this one alone.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is to fail its test")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the mirror's files are damaged here, never a database of Hermes"
+)]
+
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,7 +116,7 @@ fn play(seed: u64, figures: &Figures) {
         if random.happens(80) {
             mirror.get_or_insert_with(|| world.attach());
         }
-        for _ in 0..1 + random.below(2) {
+        for _ in 0..=random.below(2) {
             transcript.go_on(&mut random);
         }
         if random.happens(10) {

@@ -40,6 +40,7 @@ fn once_waits_for_a_server_that_is_away_and_obeys_a_signal() {
     mirror.wait_for_log("trying again, nothing is lost");
     let log = mirror.stop();
     assert!(log.contains("stopped before everything was delivered"), "{log}");
+    assert!(!log.contains("found no session"), "{log}");
     world.sink.restart();
     let mirror = world.run(&["--once"], &mirror_of(&world));
     assert_eq!(mirror.wait().0, Some(0));

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use hermes_mirror::config::{self, Config};
 use hermes_mirror::pipeline::{Drain, Mode, Pipeline};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::exit::Misuse;
 use super::resolve::resolve;
@@ -17,7 +18,7 @@ pub struct Run {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "pipeline.toml")]
     config: PathBuf,
-    /// Deliver what is there and exit, instead of waiting for more
+    /// Deliver what is there and exit, instead of waiting for more; a server that is away is waited for
     #[arg(long)]
     once: bool,
 }
@@ -32,22 +33,44 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     start(resolve(config)?.config, arguments.once)
 }
 
+/// The first SIGINT or SIGTERM stops, the second one does so at once.
+async fn pass_on(mut interrupt: Signal, mut terminate: Signal, to: [oneshot::Sender<()>; 2]) {
+    for sender in to {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        // Who has ended needs no word of it.
+        let _ = sender.send(());
+    }
+}
+
 /// Runs the pipeline until a signal, or with `once` until everything that is there is delivered.
 pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let mode = if once { Mode::Once } else { Mode::Follow };
+    let drain_ms = config.deliver.drain_ms;
     let pipeline = Pipeline::new(config, |name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let (stop, stopped) = oneshot::channel();
+        let (hurry, hurried) = oneshot::channel();
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tokio::spawn(pass_on(interrupt, terminate, [stop, hurry]));
         tracing::debug!("started");
         let shutdown = async {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-            tracing::info!("stopping");
+            // The sender outlives the pipeline, so this is ready at a signal and no sooner.
+            let _ = stopped.await;
+            tracing::info!(
+                at_most_ms = drain_ms,
+                "stopping, once what was read is delivered; again to stop at once"
+            );
         };
-        anyhow::Ok(pipeline.run(mode, shutdown).await?)
+        let hurry = async {
+            let _ = hurried.await;
+        };
+        anyhow::Ok(pipeline.run(mode, shutdown, hurry).await?)
     })?;
     match ended.drain {
+        Drain::Complete if once && ended.bound < ended.mirrors => {
+            tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);
+        }
         Drain::Complete => {}
         Drain::OutOfTime => {
             tracing::warn!("stopped before everything was delivered; the rest follows at the next start");
@@ -55,9 +78,6 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         Drain::Incomplete => {
             anyhow::bail!("not everything was delivered; the rest follows at the next start")
         }
-    }
-    if once && ended.bound < ended.mirrors {
-        tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);
     }
     Ok(())
 }

@@ -117,7 +117,8 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 /// The server's own words on a refusal; none from a body that is not the API's, such as a proxy's page.
 pub(crate) fn refusal(body: &[u8]) -> Option<String> {
     let Refusal { error: RefusalError { code, message } } = object(body)?;
-    Some(if message.is_empty() { code } else { format!("{code}: {message}") })
+    let said = [code, message].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    Some(said).filter(|said| !said.is_empty())
 }
 
 #[cfg(test)]
@@ -173,6 +174,8 @@ mod tests {
     fn a_refusal_is_quoted_only_from_the_servers_own_answer() {
         assert_eq!(refusal(br#"{"error":{"code":"not_found","message":"no"}}"#).unwrap(), "not_found: no");
         assert_eq!(refusal(br#"{"error":{"code":"busy"}}"#).unwrap(), "busy");
+        assert_eq!(refusal(br#"{"error":{"message":"no"}}"#).unwrap(), "no");
+        assert_eq!(refusal(br#"{"error":{}}"#), None);
         assert_eq!(refusal(b"<html>502</html>"), None);
     }
 }

@@ -168,12 +168,13 @@ impl Lane {
     }
 
     async fn bound(&mut self, binding: &Binding) {
+        // First of all: the session stays the mirror's, also if it ends before the server has answered.
+        self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         let resume = &binding.resume;
         let fresh = resume.partial.is_none() && (resume.begins || resume.last == MessageId::ZERO);
         if fresh {
             self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);
         }
-        self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         self.announce(binding.session.clone());
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::Sender;
 
 pub(super) use self::place::Place;
 use super::memory::{Delivered, Memory};
-use super::seek;
+use super::seek::{self, Sought};
 use crate::event::{Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
@@ -62,6 +62,7 @@ pub struct Feed {
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
+    said_to_wait: bool,
 }
 
 struct Following {
@@ -88,7 +89,8 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        Self { conversation, target, lane, taken, memory, resume, following: None, refused: Vec::new() }
+        let (following, refused, said_to_wait) = (None, Vec::new(), false);
+        Self { conversation, target, lane, taken, memory, resume, following, refused, said_to_wait }
     }
 
     /// The lane was started anew, and has delivered up to `resume`.
@@ -176,6 +178,7 @@ impl Feed {
             place: Place::in_doubt(),
         });
         self.refused.clear();
+        self.said_to_wait = false;
         self.send(Reading::Bound(binding));
         Ok(())
     }
@@ -184,6 +187,10 @@ impl Feed {
     /// process.
     fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
         let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
+        if sought == Sought::default() && !self.said_to_wait {
+            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
+            self.said_to_wait = true;
+        }
         if let Some(session) = sought.left {
             self.leave_to_sibling(session);
         }

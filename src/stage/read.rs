@@ -6,7 +6,6 @@
 //! changes or `settle_ms` is over. Reading once at the event left 137 of 160 rows unseen until the next commit.
 //! It never spins: that takes the writer's core and makes its commit five times slower.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -24,6 +23,8 @@ use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
 const EAGER: Duration = Duration::from_millis(50);
 /// However quiet the files, a real look is taken this often: a footprint can stay the same across a commit.
 const REAL_LOOK: Duration = Duration::from_secs(15);
+/// A lock that is held for this long is worth a word.
+const LONG_LOCK: Duration = Duration::from_secs(3);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
 /// Where nothing wakes it, the reader looks at its own state this often.
@@ -67,14 +68,11 @@ pub struct Reader {
     left: Option<Instant>,
     unannounced: u32,
     occasions: Occasions,
-    fault: Option<Fault>,
+    /// Since when it has been locked at every look.
+    locked: Option<Instant>,
+    /// The state in which the source can't be read, while there is one.
+    fault: Option<Degraded>,
     stopped: bool,
-}
-
-/// A state in which the source can't be read.
-struct Fault {
-    state: Degraded,
-    looks: u64,
 }
 
 impl Reader {
@@ -104,6 +102,7 @@ impl Reader {
             left: None,
             unannounced: 0,
             occasions: Occasions::default(),
+            locked: None,
             fault: None,
             stopped: false,
         }
@@ -307,24 +306,26 @@ impl Reader {
 
     /// Logs a state of the source once when it comes and once when it goes.
     fn note(&mut self, result: Result<(), &SourceError>) {
+        let database = self.source.path().display();
+        if let Err(SourceError::Busy(_)) = result {
+            // Passes within moments, and comes with every long write of Hermes's.
+            tracing::debug!(%database, "locked by another process; trying again");
+            if self.locked.get_or_insert_with(Instant::now).elapsed() < LONG_LOCK {
+                return;
+            }
+        } else {
+            self.locked = None;
+        }
+        let state = result.err().map(Degraded::from);
+        let before = std::mem::replace(&mut self.fault, state);
+        if before == state {
+            return;
+        }
         match result {
             Ok(()) => {
-                if let Some(fault) = self.fault.take() {
-                    let database = self.source.path().display();
-                    tracing::info!(%database, was = %fault.state, looks = fault.looks, "reading the database");
-                }
+                tracing::info!(%database, was = before.map(tracing::field::display), "reading the database");
             }
-            Err(error) => {
-                let state = Degraded::from(error);
-                let looks = match &self.fault {
-                    Some(fault) if fault.state == state => fault.looks + 1,
-                    _ => {
-                        announce(state, error, self.source.path());
-                        1
-                    }
-                };
-                self.fault = Some(Fault { state, looks });
-            }
+            Err(error) => announce(error),
         }
     }
 
@@ -342,11 +343,11 @@ impl Reader {
     }
 }
 
-fn announce(state: Degraded, error: &SourceError, database: &Path) {
-    let database = database.display();
-    match error {
-        SourceError::Busy(_) => tracing::debug!(%database, %state, "{error}"),
-        _ if error.is_waiting() => tracing::info!(%database, %state, "{error}"),
-        _ => tracing::warn!(%database, %state, "{error}"),
+fn announce(error: &SourceError) {
+    let state = Degraded::from(error);
+    if error.is_waiting() {
+        tracing::info!(%state, "{error}");
+    } else {
+        tracing::warn!(%state, "{error}");
     }
 }

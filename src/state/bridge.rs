@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 use super::StateError;
 use super::dir;
 use crate::event::{Binding, Mark, OpenTurn, Resume};
-use crate::ids::{HermesSessionId, MessageId, ResponseId};
+use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 const CURSOR: &str = "hermes_forwarder.json";
 const STATUS: &str = "hermes_status_forwarder.json";
-/// A mark of ours beside the common keys. Who else writes the file leaves it out.
+/// A mark of ours beside the common keys, as `last_item_id` is. Who else writes the file leaves them out.
 const WRITER: &str = "hermes-mirror";
 
 /// The content of `hermes_forwarder.json`.
@@ -31,6 +31,8 @@ pub struct Cursor {
     pub launch_epoch_s: f64,
     /// The turn in progress, or owed its idle edge.
     pub turn: Option<ResponseId>,
+    /// The newest item that the server acknowledged. It tells what lies behind it where the ledger is lost.
+    pub item: Option<ItemId>,
     /// When the claim was last renewed, in ms since the epoch.
     pub heartbeat_ms: i64,
     /// Whether this program wrote it, so that the ledger knows it all and more exactly.
@@ -54,6 +56,7 @@ impl Cursor {
                 .filter(|(row, items)| row.get() > 0 && *items > 0),
             launch_epoch_s: file.get("launch_epoch_s").and_then(Value::as_f64).unwrap_or(0.0),
             turn: text("active_turn_id").map(ResponseId::new),
+            item: text("last_item_id").map(ItemId::new),
             heartbeat_ms: id("heartbeat_ms").unwrap_or(0),
             ours: text("writer") == Some(WRITER),
         }
@@ -68,6 +71,7 @@ impl Cursor {
             "partial_row_items": partial_items,
             "launch_epoch_s": self.launch_epoch_s,
             "active_turn_id": self.turn,
+            "last_item_id": self.item,
             "heartbeat_ms": self.heartbeat_ms,
             "writer": WRITER,
         })
@@ -119,6 +123,12 @@ impl Bridge {
         self.cursor.ours
     }
 
+    /// The newest item that the server acknowledged, as far as it stands here.
+    #[must_use]
+    pub fn item(&self) -> Option<&ItemId> {
+        self.cursor.item.as_ref()
+    }
+
     /// When the claim was last renewed, in ms since the epoch.
     #[must_use]
     pub fn heartbeat_ms(&self) -> i64 {
@@ -147,9 +157,10 @@ impl Bridge {
         self.write(now_ms)
     }
 
-    /// A delivery was acknowledged: the cursor moves.
-    pub fn advance(&mut self, mark: &Mark, now_ms: i64) -> Result<(), StateError> {
+    /// A delivery was acknowledged: the cursor moves. `item` is what the server made of it, if anything.
+    pub fn advance(&mut self, mark: &Mark, item: Option<ItemId>, now_ms: i64) -> Result<(), StateError> {
         self.cursor.partial = mark.items.map(|items| (mark.row, items));
+        self.cursor.item = item.or(self.cursor.item.take());
         if mark.items.is_none() {
             self.cursor.last = mark.row;
         }
@@ -209,7 +220,7 @@ mod tests {
         bridge(dir.path()).bind(&binding("s"), 7).expect("bind");
         let expected = json!({
             "hermes_session_id": "s", "last_id": 0, "partial_row_id": 0, "partial_row_items": 0,
-            "launch_epoch_s": 100.0, "active_turn_id": null, "heartbeat_ms": 7, "writer": "hermes-mirror"
+            "launch_epoch_s": 100.0, "active_turn_id": null, "last_item_id": null, "heartbeat_ms": 7, "writer": "hermes-mirror"
         });
         assert_eq!(file(dir.path(), CURSOR), expected);
     }
@@ -222,8 +233,8 @@ mod tests {
         let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
         let whole =
             Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
-        first.advance(&whole, 2).expect("advance");
-        first.advance(&Mark { row: MessageId::new(4), items: Some(2), ..whole }, 3).expect("advance");
+        first.advance(&whole, None, 2).expect("advance");
+        first.advance(&Mark { row: MessageId::new(4), items: Some(2), ..whole }, None, 3).expect("advance");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
         assert_eq!(resume.last, MessageId::new(3));
         assert_eq!(resume.partial, Some((MessageId::new(4), 2)));
@@ -239,9 +250,9 @@ mod tests {
         bridge.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
         let owed = Mark { row: MessageId::new(3), items: None, trace: None, turn, closed_turns: 1 };
-        bridge.advance(&owed, 2).expect("advance");
+        bridge.advance(&owed, None, 2).expect("advance");
         assert!(dir::read(&dir.path().join(STATUS)).is_none());
-        bridge.advance(&Mark { turn: None, ..owed }, 2).expect("advance");
+        bridge.advance(&Mark { turn: None, ..owed }, None, 2).expect("advance");
         assert_eq!(file(dir.path(), STATUS), json!({"posted": 1}));
     }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bridge::Cursor;
+use super::ledger::LOCK;
+use super::lock;
 use crate::ids::HermesSessionId;
 
 /// How long a claim lives without a heartbeat.
@@ -99,10 +101,17 @@ pub fn holder(
         let theirs = Cursor::read(&sibling.path());
         theirs.session.as_ref() == Some(session)
             && is_fresh(theirs.heartbeat_ms, now_ms)
+            && !has_ended(&sibling.path(), &theirs)
             && (theirs.launch_epoch_s < launch_epoch_s
                 || (theirs.launch_epoch_s <= launch_epoch_s && name.as_os_str() < me))
     });
     sibling.map(|sibling| sibling.path())
+}
+
+/// Whether a sibling of our own kind is known to have ended: the lock beside its claim is free. Who keeps its
+/// ledger elsewhere, or is a Python forwarder, is believed to live until its claim is no longer fresh.
+fn has_ended(bridge_dir: &Path, cursor: &Cursor) -> bool {
+    cursor.ours && lock::is_abandoned(&bridge_dir.join(LOCK))
 }
 
 /// A heartbeat from the future (a clock set back) is a live one.
@@ -174,6 +183,16 @@ mod tests {
         let old = NOW - 60_000;
         assert_eq!(permit(root.path(), 6.0, old, NOW - 10_000), Permit::Granted);
         assert_eq!(permit(root.path(), 6.0, old, NOW - 31_000), Permit::Wait(HEARTBEAT));
+    }
+
+    #[test]
+    fn the_claim_of_one_that_was_killed_is_over_at_once() {
+        let root = tempfile::tempdir().expect("tempdir");
+        claim(root.path(), "a", 1.0, NOW);
+        let held = lock::take(&root.path().join("a").join(LOCK), "").expect("free");
+        assert!(taken(root.path(), 6.0), "its owner lives");
+        drop(held);
+        assert!(!taken(root.path(), 6.0));
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Keeper {
                 Some(Entry::Followed(child)) => self.bridge.follow(&child, now_ms),
                 Some(Entry::Rewound(row)) => self.bridge.rewind(row, now_ms),
                 Some(Entry::Record(record)) => match record.mark {
-                    Some(mark) => self.bridge.advance(&mark, now_ms),
+                    Some(mark) => self.bridge.advance(&mark, record.item.and_then(|item| item.id), now_ms),
                     None => bridged,
                 },
                 None => bridged,
@@ -150,12 +150,14 @@ impl Keeper {
         let waiting = self
             .unwritten_records()
             .any(|record| record.item.as_ref().is_some_and(|i| i.id.as_ref() == Some(id)));
-        if waiting { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
+        let anchors = waiting || self.bridge.item() == Some(id);
+        if anchors { Ok(Some(Standing::InOrder)) } else { self.account.standing(id) }
     }
 
     /// Whether any item is recorded.
     pub fn has_items(&self) -> Result<bool, StateError> {
-        Ok(self.unwritten_records().any(|record| record.item.is_some()) || self.account.has_items()?)
+        let waiting = self.unwritten_records().any(|record| record.item.is_some());
+        Ok(waiting || self.bridge.item().is_some() || self.account.has_items()?)
     }
 
     /// Whether the conversation may hold more of ours than is on record, and was not searched for it in vain.

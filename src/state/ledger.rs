@@ -25,6 +25,8 @@ pub use progress::{Account, DeliveredItem, EdgeStatus, Key, Record, Standing};
 
 /// The ledger's file name in a state directory.
 pub const FILE: &str = "ledger.db";
+/// The lock beside it, held by the process that has it open.
+pub const LOCK: &str = "ledger.lock";
 
 /// An open ledger, shared by the lanes of one process.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ impl Ledger {
     /// Opens the ledger of a state directory for this process alone, making both if need be.
     pub fn open(directory: &Path) -> Result<(Self, Option<MovedAside>), StateError> {
         dir::create(directory)?;
-        let held = lock::take(&directory.join("ledger.lock"), "the state directory")?;
+        let held = lock::take(&directory.join(LOCK), &format!("state directory {}", directory.display()))?;
         let path = directory.join(FILE);
         let (conn, moved) = match open_sound(&path) {
             Ok(conn) => (conn, None),

@@ -6,6 +6,7 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -30,7 +31,7 @@ pub fn take(path: &Path, what: &str) -> Result<Held, StateError> {
         .mode(0o600)
         .open(path)
         .map_err(fault)?;
-    match file.try_lock() {
+    match lock_patiently(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
@@ -51,6 +52,25 @@ pub fn take(path: &Path, what: &str) -> Result<Held, StateError> {
         .and_then(|()| file.seek(SeekFrom::Start(0)))
         .and_then(|_| file.write_all(note.as_bytes()));
     Ok(Held { _file: file })
+}
+
+/// A sibling that asks whether the owner lives ([`is_abandoned`]) holds the lock for a moment.
+fn lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+            done => return done,
+        }
+    }
+    file.try_lock()
+}
+
+/// Whether there is a lock file that nobody holds: its owner has ended, however it ended.
+#[must_use]
+pub fn is_abandoned(path: &Path) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "a lock file of our own")]
+    let file = File::options().read(true).open(path);
+    file.is_ok_and(|file| file.try_lock_shared().is_ok())
 }
 
 /// The lock of a conversation's one writer, keyed to its server: below `root`, which all of a person's

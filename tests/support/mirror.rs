@@ -90,17 +90,9 @@ impl World {
         Mirror::spawn(command)
     }
 
-    /// The same by `command`, which runs the program with the arguments that are added to its own.
-    pub fn attach_through(&self, command: Command) -> Mirror {
-        let command = self.surround(command);
-        Mirror::spawn(self.attachment_by(command, "a", &self.conversation, self.launch))
-    }
-
-    fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
-        self.attachment_by(self.command(), bridge, conversation, launch)
-    }
-
-    fn attachment_by(&self, mut command: Command, bridge: &str, conversation: &str, launch: f64) -> Command {
+    /// What a runner starts, to be changed before it is.
+    pub fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
+        let mut command = self.command();
         command.arg("attach").arg("--base-url").arg(self.sink.url());
         command.args(["--conversation", conversation, "--launch-epoch", &launch.to_string()]);
         command.arg("--bridge-dir").arg(self.bridge(bridge)).arg("--workspace").arg(self.workspace());
@@ -124,14 +116,8 @@ impl World {
     }
 
     fn command(&self) -> Command {
-        self.surround(Command::new(env!("CARGO_BIN_EXE_hermes-mirror")))
-    }
-
-    /// Gives the program nothing of the test's own environment.
-    fn surround(&self, mut command: Command) -> Command {
-        let search = std::env::var_os("PATH").unwrap_or_default();
-        command.env_clear().env("PATH", search).env("HOME", self.path("home"));
-        command.env("RUST_LOG", "warn,hermes_mirror=debug");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-mirror"));
+        command.env_clear().env("HOME", self.path("home")).env("RUST_LOG", "warn,hermes_mirror=debug");
         command
     }
 

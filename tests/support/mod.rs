@@ -8,6 +8,7 @@ pub mod hermes_db;
 pub mod hermes_message;
 pub mod http;
 pub mod mirror;
+pub mod proxy;
 pub mod sessions;
 pub mod shown;
 pub mod sink;

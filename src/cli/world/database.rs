@@ -113,11 +113,11 @@ pub fn session(config: &Config, mirror: &Mirror, open: &Open) -> (Finding, Optio
     let subject = subject(mirror);
     let finding = match prospect(config, mirror, open) {
         Ok(Prospect::Follow { session, after }) => {
-            let from = match after {
-                MessageId::ZERO => "from its first message".to_owned(),
-                row => format!("going on after row {row}"),
+            let message = match after {
+                MessageId::ZERO => format!("follows session {session}, from its first message"),
+                row => format!("stays with session {session}, going on after row {row}"),
             };
-            return (Finding::ok(subject, format!("follows session {session}, {from}")), Some(session));
+            return (Finding::ok(subject, message), Some(session));
         }
         Ok(Prospect::Wait) => nothing_fits(subject, mirror),
         Ok(Prospect::Unknown(session)) => Finding::fail(

@@ -128,7 +128,7 @@ impl Trouble {
                 tracing::error!(%conversation, "{fault}; log in to the server, delivery then goes on by itself");
             }
             Reason::NoConversation => {
-                tracing::error!(%conversation, "{fault}; does the conversation still exist? trying again");
+                tracing::error!(%conversation, "{fault}; is the address right, and does the conversation still exist? trying again");
             }
         }
     }

@@ -1,0 +1,129 @@
+//! The edges that end a turn: behind its last item, told once, and never in the way of what follows.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails is to fail its test")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::fault::Fault;
+use support::hermes_db::Message;
+use support::mirror::{PATIENCE, World};
+use support::shown::shown;
+use support::sink::{Request, State};
+
+/// Time-outs short enough to be waited for.
+const IMPATIENT: &str = "[deliver]\ntimeout_ms = 200\ndrain_ms = 4000\n\
+     [deliver.retry]\ninitial_ms = 1\nmax_ms = 10\nmax_retry_after_ms = 50\n";
+
+fn impatient() -> World {
+    let world = World::new();
+    world.configure(IMPATIENT);
+    world
+}
+
+fn is_item(request: &Request) -> bool {
+    request.json()["type"] == "external_conversation_item"
+}
+
+fn is_edge(request: &Request, status: &str) -> bool {
+    let event = request.json();
+    event["type"] == "external_session_status" && event["data"]["status"] == status
+}
+
+fn says(request: &Request, text: &str) -> bool {
+    String::from_utf8_lossy(&request.body).contains(text)
+}
+
+#[test]
+fn f4_a_turn_that_ends_while_an_item_is_under_way_is_idle_behind_its_last_item() {
+    let world = World::new();
+    let mut db = world.hermes();
+    world.sink.script(|r| if is_item(r) { Fault::Slow(Duration::from_millis(30)) } else { Fault::None });
+    let mirror = world.attach();
+    db.append("s", &Message::user("q"));
+    assert!(world.sink.wait_until(|state| state.requests.iter().any(is_item), PATIENCE));
+    db.append("s", &Message::answer("a"));
+    db.turn("s", "q", "a");
+    db.turn("s", "q", "a");
+    let turn = |n: u8| {
+        [format!("running {n}"), format!("{n} user: q"), format!("{n} agent: a"), format!("idle {n}")]
+    };
+    let expected: Vec<String> = [1, 3, 5].into_iter().flat_map(turn).collect();
+    let lines: Vec<&str> = expected.iter().map(String::as_str).collect();
+    world.expect_all(mirror, &lines);
+}
+
+#[test]
+fn f4_a_crash_between_an_idle_edge_and_its_record_repeats_no_item() {
+    let world = World::new();
+    let mut db = world.hermes();
+    world.sink.script(|r| if is_edge(r, "idle") { Fault::StallAfterCommit } else { Fault::None });
+    let mirror = world.attach();
+    db.turn("s", "q", "a");
+    let stalled = |state: &State| state.requests.iter().any(|r| r.fault == Fault::StallAfterCommit);
+    assert!(world.sink.wait_until(stalled, PATIENCE));
+    mirror.kill();
+    world.sink.heal();
+    let mirror = world.attach();
+    db.turn("s", "q2", "a2");
+    let turn = ["running 1", "1 user: q", "1 agent: a", "idle 1", "idle 1"];
+    world.expect_all(mirror, &[&turn[..], &["running 3", "3 user: q2", "3 agent: a2", "idle 3"]].concat());
+}
+
+#[test]
+fn f6_no_idle_while_an_item_is_still_to_be_delivered() {
+    let world = impatient();
+    world.sink.script(|r| if says(r, "late") { Fault::Status(503) } else { Fault::None });
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    db.turn("s", "q", "late");
+    let refused = |state: &State| state.requests.iter().filter(|r| says(r, "late")).count() >= 10;
+    assert!(world.sink.wait_until(refused, PATIENCE));
+    assert_eq!(world.shown(), ["running 1", "1 user: q"]);
+    world.sink.heal();
+    world.expect_all(mirror, &["running 1", "1 user: q", "1 agent: late", "idle 1"]);
+}
+
+#[test]
+fn an_idle_edge_that_is_refused_for_the_moment_holds_no_later_turn_up() {
+    let world = impatient();
+    let mut db = world.hermes();
+    world.sink.script(|r| {
+        if is_edge(r, "idle") && says(r, "hermes_turn_1") { Fault::Status(503) } else { Fault::None }
+    });
+    let mirror = world.attach();
+    db.turn("s", "q", "a");
+    db.turn("s", "q2", "a2");
+    world.expect(&[
+        "running 1",
+        "1 user: q",
+        "1 agent: a",
+        "running 3",
+        "3 user: q2",
+        "3 agent: a2",
+        "idle 3",
+    ]);
+    world.sink.heal();
+    let told = |state: &State| {
+        shown(state.events(&world.conversation)).iter().filter(|l| *l == "idle 1").count() == 1
+    };
+    let told = world.sink.wait_until(told, PATIENCE);
+    let log = mirror.stop();
+    assert!(told || log.contains("given up"), "{log}");
+}
+
+#[test]
+fn an_idle_edge_that_is_refused_for_ever_is_given_up_and_said_to_be() {
+    let world = impatient();
+    let mut db = world.hermes();
+    world.sink.script(|r| if is_edge(r, "idle") { Fault::Status(503) } else { Fault::None });
+    let mirror = world.attach();
+    db.turn("s", "q", "a");
+    mirror.wait_for_log("the turn's closing edge was given up");
+    world.sink.heal();
+    db.turn("s", "q2", "a2");
+    let expected =
+        ["running 1", "1 user: q", "1 agent: a", "running 3", "3 user: q2", "3 agent: a2", "idle 3"];
+    world.expect_all(mirror, &expected);
+}

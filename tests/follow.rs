@@ -1,5 +1,7 @@
 //! A terminal that takes up an old session, leaves one for another, or is not alone.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is to fail its test")]
+
 mod support;
 
 use rusqlite::types::Value;

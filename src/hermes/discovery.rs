@@ -64,9 +64,10 @@ pub fn discover(
             continue;
         }
         let is_candidate = |ancestor: &Session| sessions.iter().any(|(other, _)| other.id == ancestor.id);
-        let Some(cwd) = stand(open, session, is_candidate)? else { continue };
+        let candidate = Candidate { session: session.clone(), cwd: session.cwd.clone(), taken_up: *taken_up };
+        let Some(candidate) = stand(open, candidate, is_candidate)? else { continue };
         if !is_taken(open, &session.id, &taken)? {
-            candidates.push(Candidate { session: session.clone(), cwd, taken_up: *taken_up });
+            candidates.push(candidate);
         }
     }
     Ok(choose(candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
@@ -112,24 +113,23 @@ fn is_taken(
     Ok(false)
 }
 
-/// Takes a session as a candidate unless it is none, with the directory it works in: what was branched or delegated
-/// is nobody's terminal, and what continues another candidate is reached through that one.
+/// Takes a candidate unless it is none: what was branched or delegated is nobody's terminal, and what continues
+/// another candidate is reached through that one.
 ///
 /// Hermes leaves `cwd` empty in the child that a compaction forks, so it is looked up along the chain.
 fn stand(
     open: &Open,
-    session: &Session,
+    mut candidate: Candidate,
     is_candidate: impl Fn(&Session) -> bool,
-) -> Result<Option<Option<String>>, SourceError> {
-    let mut cwd = session.cwd.clone();
-    let mut parent = session.parent.clone();
+) -> Result<Option<Candidate>, SourceError> {
+    let mut parent = candidate.session.parent.clone();
     for _ in 0..LONGEST_CHAIN {
-        let Some(id) = parent else { return Ok(Some(cwd)) };
+        let Some(id) = parent else { return Ok(Some(candidate)) };
         let Some(ancestor) = open.session(&id)? else { return Ok(None) };
         if !ancestor.is_compacted_away() || is_candidate(&ancestor) {
             return Ok(None);
         }
-        cwd = cwd.or(ancestor.cwd);
+        candidate.cwd = candidate.cwd.or(ancestor.cwd);
         parent = ancestor.parent;
     }
     Ok(None)

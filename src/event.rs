@@ -6,6 +6,10 @@
 
 use std::fmt;
 
+mod beside;
+
+pub use beside::{Beside, CompactionState, Ending, Notes, Notice, Todo, TodoStatus};
+
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// detect → read: "look". It carries no data; what is true is what the next read finds.
@@ -36,6 +40,8 @@ pub enum Reading {
     Row(Row),
     /// What the session has used so far; follows the row that closed a turn.
     Usage(Usage),
+    /// Something that no row tells; behind the rows that were there by then.
+    Beside(Beside),
 }
 
 /// Where a mirror starts in its session.
@@ -61,6 +67,8 @@ pub struct Resume {
     /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
     /// `None` where nobody has counted.
     pub closed_turns: Option<u64>,
+    /// Calls that have no result yet, by turn, newest turn first. Read from the rows, never recorded.
+    pub calls: Vec<(ResponseId, Vec<String>)>,
 }
 
 /// A turn whose idle edge is still to come.
@@ -120,6 +128,22 @@ pub struct Row {
     pub trace: Option<Trace>,
     /// What the row is to the conversation.
     pub standing: Standing,
+}
+
+impl Row {
+    /// About how much memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let parts = [
+            &self.content,
+            &self.tool_calls,
+            &self.tool_call_id,
+            &self.tool_name,
+            &self.reasoning,
+            &self.reasoning_content,
+        ];
+        parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
+    }
 }
 
 impl fmt::Debug for Row {
@@ -184,6 +208,24 @@ pub struct Usage {
     pub cached_tokens: u64,
     /// US dollars, where Hermes recorded a cost.
     pub cost_usd: Option<f64>,
+    /// The same by model, calls beside the conversation included (titles, summaries, images), where Hermes keeps
+    /// account of it.
+    pub models: Vec<ModelUsage>,
+}
+
+/// One model's part of what a session has used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelUsage {
+    /// The model.
+    pub model: String,
+    /// Input tokens, those read from a cache included.
+    pub input_tokens: u64,
+    /// Output tokens, reasoning included.
+    pub output_tokens: u64,
+    /// Input tokens read from a cache.
+    pub cached_tokens: u64,
+    /// US dollars; 0 where Hermes does not know the price.
+    pub cost_usd: f64,
 }
 
 /// transform → turns: a reading with its row turned into items.
@@ -199,6 +241,8 @@ pub enum Step {
     Row(RowItems),
     /// As [`Reading::Usage`].
     Usage(Usage),
+    /// As [`Reading::Beside`].
+    Beside(Beside),
 }
 
 /// One row's items and what the row does to the turn.
@@ -215,6 +259,8 @@ pub struct RowItems {
     pub counts_as_turn_end: bool,
     /// What is shown of it.
     pub items: Vec<Item>,
+    /// What it tells beside them.
+    pub notes: Notes,
 }
 
 /// What a row does to the turn it stands in.
@@ -331,6 +377,8 @@ pub enum Post {
     },
     /// What the session has used.
     Usage(Usage),
+    /// What is shown beside the items.
+    Notice(Notice),
 }
 
 /// The cursor after a delivery.

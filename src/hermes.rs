@@ -12,6 +12,7 @@ pub mod tool_calls;
 pub mod turn;
 
 mod activity;
+mod beside;
 mod connection;
 mod facts;
 mod lineage;
@@ -21,8 +22,10 @@ mod rows;
 mod schema;
 mod sessions;
 mod successor;
+mod usage;
 
-pub use connection::{Footprint, Identity, Open, Source, SourceError, with_suffix};
+pub use beside::{CompressionLock, Label};
+pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::Rewrites;

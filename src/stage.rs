@@ -1,8 +1,10 @@
 //! The stages, in flow order: detect, read, transform, turns, deliver.
 //!
 //! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
-//! two; `feed` is the reading half of one mirror, `seek` the rule by which it finds its session.
+//! two; `feed` is the reading half of one mirror, `seek` the rule by which it finds its session, `beside` what it
+//! is told that no row says.
 
+pub mod beside;
 pub mod degraded;
 pub mod deliver;
 pub mod detect;

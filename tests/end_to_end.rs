@@ -89,6 +89,7 @@ fn an_empty_ending_closes_its_turn_and_so_does_an_interrupted_one() {
         "3 call c1 terminal {}",
         r#"3 output c1: {"output":"[Command interrupted]","exit_code":130}"#,
         "3 agent: Operation interrupted.",
+        "interrupted 3",
         "idle 3",
     ];
     world.expect_all(mirror, &expected);

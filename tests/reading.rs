@@ -22,7 +22,8 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
     }
     db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
     let (readings, mut lane) = tokio::sync::mpsc::channel(4);
-    let lane_sender = LaneSender { readings, starved: Arc::default() };
+    let lane_sender =
+        LaneSender { readings, starved: Arc::default(), waiting: Arc::default(), most_bytes: u64::MAX };
     let target = Target::Session(HermesSessionId::new("s"));
     let delivered = Delivered { range: Box::new(|_| Vec::new()), before: Box::new(|_| None) };
     let free = Box::new(|_: &HermesSessionId| false);

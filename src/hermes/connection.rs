@@ -36,32 +36,6 @@ impl Identity {
     }
 }
 
-/// Which files stand beside a database in WAL mode. They come at the first read, and as long as a connection is held
-/// nobody removes them who asks `SQLite`: once others stand there, this connection reads what nobody writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-struct Beside {
-    wal: Option<Identity>,
-    shm: Option<Identity>,
-}
-
-impl Beside {
-    fn of(path: &Path) -> Self {
-        let identity = |suffix| Identity::of(&with_suffix(path, suffix)).ok().flatten();
-        Self { wal: identity("-wal"), shm: identity("-shm") }
-    }
-
-    /// Whether these are still the files; notes those that have come.
-    fn still_stand(&mut self, path: &Path) -> bool {
-        let now = Self::of(path);
-        let gone = |then: Option<Identity>, now| then.is_some() && then != now;
-        if gone(self.wal, now.wal) || gone(self.shm, now.shm) {
-            return false;
-        }
-        *self = now;
-        true
-    }
-}
-
 /// What `stat` tells of a database and its log without opening either. A change means "look";
 /// no change means nothing, since a commit can leave all of it as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +55,20 @@ impl Footprint {
     /// Takes the footprint of the database at `path`.
     #[must_use]
     pub fn of(path: &Path) -> Self {
+        let path = &resolved(path);
         let stamp = |path: &Path| {
             let meta = std::fs::metadata(path).ok()?;
             Some(Stamp { inode: meta.ino(), size: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) })
         };
         Self { database: stamp(path), wal: stamp(&with_suffix(path, "-wal")) }
     }
+}
+
+/// Where the database itself is, if `path` is a link: there, and not beside the link, SQLite keeps its other files.
+/// While nothing is there, the path as it is.
+#[must_use]
+pub fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The path of a file that SQLite keeps beside the database: `-wal`, `-shm` or `-journal`.
@@ -103,6 +85,9 @@ pub enum SourceError {
     /// There is no file yet. Hermes makes it when it first starts.
     #[error("{0}: no such file; waiting for Hermes to create it")]
     Missing(PathBuf),
+    /// Something else than a file stands there. A pipe is never opened: that would wait for its writer for ever.
+    #[error("{0}: not a file; name the database itself")]
+    NotFile(PathBuf),
     /// The file is there, Hermes's tables are not (yet).
     #[error("{path}: {lacks}; waiting for Hermes to create its tables")]
     NotHermes {
@@ -187,6 +172,11 @@ impl SourceError {
     }
 }
 
+/// The -shm beside the database, where there is one.
+fn shared(path: &Path) -> io::Result<Option<Identity>> {
+    Identity::of(&with_suffix(path, "-shm"))
+}
+
 /// The source: a path, and the connection while there is one.
 pub struct Source {
     path: PathBuf,
@@ -199,7 +189,8 @@ pub struct Open {
     conn: Connection,
     schema: Schema,
     identity: Identity,
-    beside: Beside,
+    /// That of the -shm. Another one is another log: the old one is written by nobody any more.
+    shared: Option<Identity>,
     data_version: i64,
     path: PathBuf,
 }
@@ -237,14 +228,15 @@ impl Source {
         self.open = None;
     }
 
-    /// Lets go of the file if another one (or none) stands under the path now, or beside it. Returns whether it did.
+    /// Lets go of the file if another one (or none) stands under the path now, or another -shm beside it. Returns
+    /// whether it did.
     ///
     /// Called before every use, so that an old inode is never read on, and never kept alive while Hermes
     /// opens the new one.
     pub fn leave_if_replaced(&mut self) -> bool {
-        let Some(open) = &mut self.open else { return false };
+        let Some(open) = &self.open else { return false };
         let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity)
-            || !open.beside.still_stand(&self.path);
+            || !matches!(shared(&self.path), Ok(now) if now == open.shared);
         if gone {
             self.open = None;
         }
@@ -266,6 +258,9 @@ impl Open {
         let stat = |e: io::Error| SourceError::Unreadable { path: path.to_owned(), cause: e.to_string() };
         let missing = || SourceError::Missing(path.to_owned());
         let identity = Identity::of(path).map_err(stat)?.ok_or_else(missing)?;
+        if !path.is_file() {
+            return Err(SourceError::NotFile(path.to_owned()));
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let sql = |e| SourceError::from_sql(path, e);
         let conn = Connection::open_with_flags(path, flags).map_err(sql)?;
@@ -279,8 +274,8 @@ impl Open {
         if Identity::of(path).map_err(stat)? != Some(identity) {
             return Err(missing());
         }
-        let beside = Beside::of(path);
-        Ok(Self { conn, schema, identity, beside, data_version: -1, path: path.to_owned() })
+        let shared = shared(path).map_err(stat)?;
+        Ok(Self { conn, schema, identity, shared, data_version: -1, path: path.to_owned() })
     }
 
     /// Whether another connection has committed since the last call; true at the first.

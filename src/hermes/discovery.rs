@@ -4,7 +4,7 @@
 //! of a terminal is where and when it was launched. A session that started since then is its own before one that
 //! started earlier and was taken up since then. Among several that fit equally none is taken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::connection::{Open, SourceError};
@@ -50,6 +50,16 @@ struct Candidate {
     taken_up: Option<MessageId>,
 }
 
+impl Candidate {
+    fn found(&self) -> Found {
+        let id = self.session.id.clone();
+        match self.taken_up {
+            Some(first) => Found::Resumed(id, MessageId::new(first.get().saturating_sub(1))),
+            None => Found::Session(id),
+        }
+    }
+}
+
 /// Looks for the terminal's session. `taken` says whether a live sibling mirrors it already.
 pub fn discover(
     open: &Open,
@@ -66,11 +76,13 @@ pub fn discover(
         let is_candidate = |ancestor: &Session| sessions.iter().any(|(other, _)| other.id == ancestor.id);
         let candidate = Candidate { session: session.clone(), cwd: session.cwd.clone(), taken_up: *taken_up };
         let Some(candidate) = stand(open, candidate, is_candidate)? else { continue };
-        if !is_taken(open, &session.id, &taken)? {
-            candidates.push(candidate);
-        }
+        candidates.push(candidate);
     }
-    Ok(choose(candidates, |cwd| same_directory(Path::new(cwd), &terminal.workspace)))
+    let mut known = BTreeMap::new();
+    let is_workspace = |cwd: &str| {
+        *known.entry(cwd.to_owned()).or_insert_with(|| same_directory(Path::new(cwd), &terminal.workspace))
+    };
+    choose(candidates, is_workspace, |session| is_taken(open, &session.id, &taken))
 }
 
 /// The sessions that began at or after `floor`, and the older ones that someone has taken up since: with the first
@@ -136,40 +148,69 @@ fn stand(
 }
 
 /// The sessions that began with the terminal come first, then those that were taken up again, last those that their
-/// terminal has left.
-fn choose(candidates: Vec<Candidate>, is_workspace: impl Fn(&str) -> bool) -> Found {
+/// terminal has left. Whether one is `taken` is asked of as few as possible, since it reads every sibling's claim: a
+/// database may hold thousands of sessions.
+fn choose<E>(
+    candidates: Vec<Candidate>,
+    mut is_workspace: impl FnMut(&str) -> bool,
+    taken: impl Fn(&Session) -> Result<bool, E>,
+) -> Result<Found, E> {
     let (left, here): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.session.is_left());
     let (taken_up, begun): (Vec<_>, Vec<_>) = here.into_iter().partition(|one| one.taken_up.is_some());
     for candidates in [begun, taken_up, left] {
-        let found = choose_among(&candidates, &is_workspace);
+        let found = choose_among(&candidates, &mut is_workspace, &taken)?;
         if found != Found::Nothing {
-            return found;
+            return Ok(found);
         }
     }
-    Found::Nothing
+    Ok(Found::Nothing)
 }
 
 /// The newest of the directory, or the only one that was taken up again in it; where no candidate records a
 /// directory, a lone candidate.
-fn choose_among(candidates: &[Candidate], is_workspace: impl Fn(&str) -> bool) -> Found {
-    let here: Vec<_> =
-        candidates.iter().filter(|one| one.cwd.as_deref().is_some_and(&is_workspace)).collect();
-    let all: Vec<_> = candidates.iter().collect();
-    let newest = |a: &&&Candidate, b: &&&Candidate| {
-        a.session.started_at.total_cmp(&b.session.started_at).then(a.session.id.cmp(&b.session.id))
-    };
-    let fitting = match here.iter().max_by(newest) {
-        Some(newest) if newest.taken_up.is_none() => vec![*newest],
-        Some(_) => here,
-        None if candidates.iter().any(|one| one.cwd.is_some()) => return Found::Nothing,
-        None => all,
-    };
-    match fitting.as_slice() {
+fn choose_among<E>(
+    candidates: &[Candidate],
+    mut is_workspace: impl FnMut(&str) -> bool,
+    taken: impl Fn(&Session) -> Result<bool, E>,
+) -> Result<Found, E> {
+    let (placed, unplaced): (Vec<_>, Vec<_>) = candidates.iter().partition(|one| one.cwd.is_some());
+    let (mut here, elsewhere): (Vec<_>, Vec<_>) =
+        placed.into_iter().partition(|one| one.cwd.as_deref().is_some_and(&mut is_workspace));
+    here.sort_by(|a, b| {
+        let (a, b) = (&a.session, &b.session);
+        b.started_at.total_cmp(&a.started_at).then_with(|| b.id.cmp(&a.id))
+    });
+    let mut taken_up = Vec::new();
+    for one in here {
+        if !taken(&one.session)? {
+            if one.taken_up.is_none() {
+                return Ok(one.found());
+            }
+            taken_up.insert(0, one);
+        }
+    }
+    if !taken_up.is_empty() {
+        return Ok(only(&taken_up));
+    }
+    for one in elsewhere {
+        if !taken(&one.session)? {
+            return Ok(Found::Nothing);
+        }
+    }
+    let mut free = Vec::new();
+    for one in unplaced {
+        if !taken(&one.session)? {
+            free.push(one);
+        }
+    }
+    Ok(only(&free))
+}
+
+/// The one candidate there is.
+fn only(candidates: &[&Candidate]) -> Found {
+    match candidates {
         [] => Found::Nothing,
-        [one] => match one.taken_up {
-            Some(first) => Found::Resumed(one.session.id.clone(), MessageId::new(first.get() - 1)),
-            None => Found::Session(one.session.id.clone()),
-        },
+        [one] => one.found(),
         several => Found::Ambiguous(several.iter().map(|one| one.session.id.clone()).collect()),
     }
 }
@@ -184,6 +225,9 @@ pub(super) fn same_directory(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::convert::Infallible;
+
     use super::*;
 
     fn candidate(id: &str, started_at: f64, cwd: Option<&str>) -> Candidate {
@@ -216,8 +260,25 @@ mod tests {
         Found::Session(HermesSessionId::new(id))
     }
 
-    fn here(cwd: &str) -> bool {
-        cwd == "/work"
+    fn chosen(candidates: Vec<Candidate>) -> Found {
+        let free = |_: &Session| Ok::<_, Infallible>(false);
+        choose(candidates, |cwd| cwd == "/work", free).unwrap_or(Found::Nothing)
+    }
+
+    #[test]
+    fn of_thousands_of_sessions_only_those_of_the_directory_are_asked_for_their_claims() {
+        let mut candidates: Vec<_> =
+            (0..5_000_u32).map(|n| candidate(&n.to_string(), f64::from(n), Some("/other"))).collect();
+        candidates.push(candidate("older", 1.0, Some("/work")));
+        candidates.push(candidate("newer, taken", 2.0, Some("/work")));
+        let asked = RefCell::new(Vec::new());
+        let taken = |session: &Session| {
+            asked.borrow_mut().push(session.id.as_str().to_owned());
+            Ok::<_, Infallible>(session.id.as_str() == "newer, taken")
+        };
+        let found = choose(candidates, |cwd| cwd == "/work", taken);
+        assert_eq!(found, Ok(Found::Session(HermesSessionId::new("older"))));
+        assert_eq!(asked.into_inner(), ["newer, taken", "older"]);
     }
 
     #[test]
@@ -227,44 +288,44 @@ mod tests {
             candidate("newer", 2.0, Some("/work")),
             candidate("newest, elsewhere", 3.0, Some("/other")),
         ];
-        assert_eq!(choose(candidates, here), session("newer"));
+        assert_eq!(chosen(candidates), session("newer"));
     }
 
     #[test]
     fn a_lone_session_without_a_directory_is_taken() {
-        assert_eq!(choose(vec![candidate("lone", 1.0, None)], here), session("lone"));
+        assert_eq!(chosen(vec![candidate("lone", 1.0, None)]), session("lone"));
     }
 
     #[test]
     fn several_without_a_directory_are_refused_by_name() {
         let several = vec![candidate("a", 1.0, None), candidate("b", 2.0, None)];
         let ids = vec![HermesSessionId::new("a"), HermesSessionId::new("b")];
-        assert_eq!(choose(several, here), Found::Ambiguous(ids));
+        assert_eq!(chosen(several), Found::Ambiguous(ids));
     }
 
     #[test]
     fn a_session_of_another_directory_is_never_taken_even_alone() {
-        assert_eq!(choose(vec![candidate("lone", 1.0, Some("/other"))], here), Found::Nothing);
+        assert_eq!(chosen(vec![candidate("lone", 1.0, Some("/other"))]), Found::Nothing);
         let beside = vec![candidate("a", 1.0, Some("/other")), candidate("b", 2.0, None)];
-        assert_eq!(choose(beside, here), Found::Nothing);
+        assert_eq!(chosen(beside), Found::Nothing);
     }
 
     #[test]
     fn an_older_session_that_was_taken_up_again_stands_behind_a_new_one() {
         let again = || resumed("old", 7, Some("/work"));
         let found = Found::Resumed(HermesSessionId::new("old"), MessageId::new(6));
-        assert_eq!(choose(vec![again()], here), found);
-        assert_eq!(choose(vec![resumed("old", 7, None)], here), found);
-        assert_eq!(choose(vec![again(), candidate("new", 1.0, Some("/work"))], here), session("new"));
-        assert_eq!(choose(vec![again(), left("new", 1.0, Some("/work"))], here), found);
-        assert_eq!(choose(vec![resumed("old", 7, Some("/other"))], here), Found::Nothing);
+        assert_eq!(chosen(vec![again()]), found);
+        assert_eq!(chosen(vec![resumed("old", 7, None)]), found);
+        assert_eq!(chosen(vec![again(), candidate("new", 1.0, Some("/work"))]), session("new"));
+        assert_eq!(chosen(vec![again(), left("new", 1.0, Some("/work"))]), found);
+        assert_eq!(chosen(vec![resumed("old", 7, Some("/other"))]), Found::Nothing);
     }
 
     #[test]
     fn among_several_that_were_taken_up_again_none_is_guessed() {
         let several = vec![resumed("a", 7, Some("/work")), resumed("b", 9, Some("/work"))];
         let ids = vec![HermesSessionId::new("a"), HermesSessionId::new("b")];
-        assert_eq!(choose(several, here), Found::Ambiguous(ids));
+        assert_eq!(chosen(several), Found::Ambiguous(ids));
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{self, Ghost, Rewrites, Verdict, is_summary};
+use super::rewrite::{self, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
-use crate::event::{Compaction, Role, Row, Standing, Trace, Usage};
+use crate::event::{Compaction, Role, Row, Standing, Trace};
 use crate::ids::{HermesSessionId, MessageId};
 
 /// Longest chain of compactions that is walked; Hermes itself stops at 100.
@@ -79,8 +79,8 @@ impl Open {
         next: Option<f64>,
         remembered: Remembered<'_>,
     ) -> Result<(), SourceError> {
-        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.trace = Some(rewrite::trace(row));
+        let verdict = self.verdict(rewrites, row, next, remembered)?;
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -99,7 +99,11 @@ impl Open {
         remembered: Remembered<'_>,
     ) -> Result<Verdict, SourceError> {
         let ghosts = |from, first| self.ghosts(&row.session, from..first, remembered);
-        let verdict = rewrites.judge(row, next, ghosts)?;
+        let vanished = match rewrites.last() {
+            Some(last) => !self.has_row(last)?,
+            None => false,
+        };
+        let verdict = rewrites.judge(row, next, vanished, ghosts)?;
         if verdict == Verdict::Recurring && self.holds_another_summary(rewrites, row)? {
             return Ok(Verdict::Repeated);
         }
@@ -146,36 +150,49 @@ impl Open {
     /// The mirrored rows of `range` that a rewrite beginning at its end may re-insert.
     ///
     /// The first rows of a continuation are copies of what was live in its parent. Within a session they are
-    /// copies of rows that were archived or deleted by the same transaction, or of live ones with their own times.
+    /// copies of rows that were archived, deleted or taken back by the same transaction, or of live ones with their
+    /// own times.
     fn ghosts(
         &self,
         session: &HermesSessionId,
         range: Range<MessageId>,
         remembered: Remembered<'_>,
-    ) -> Result<Vec<Ghost>, SourceError> {
-        let mut ghosts = Vec::new();
+    ) -> Result<Ghosts, SourceError> {
+        let mut ghosts = Ghosts::default();
+        // A session's own rows stand behind those of the one it continues.
+        let mut own = range.start;
         let begins_session = self.first_row(session)? == Some(range.end);
         let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
         if let Some(parent) = parent {
+            ghosts.kind = Kind::Handover;
             self.history(&parent.id, range.end, |row, live| {
+                own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {
-                    ghosts.push(Ghost::of(&row, false));
+                    ghosts.rows.push(Ghost::of(&row, false));
                 }
             })?;
-            return Ok(ghosts);
         }
-        let mut in_order = BTreeMap::new();
-        for (row, trace) in remembered(range.clone()) {
+        let (mut in_order, mut shown) = (BTreeMap::new(), BTreeSet::new());
+        for (row, trace) in remembered(own..range.end) {
+            shown.insert(row);
             if !self.has_row(row)? {
-                in_order.insert(row, Ghost::deleted(trace));
+                in_order.insert(row, Ghost::gone(trace));
             }
         }
+        let (mut any_gone, mut any_held) = (!in_order.is_empty(), false);
         self.history(session, range.end, |row, live| {
-            if row.id >= range.start && row.standing != Standing::TakenBack {
+            let taken_back = row.standing == Standing::TakenBack;
+            if row.id >= range.start && (!taken_back || shown.contains(&row.id)) {
+                any_gone |= taken_back;
+                any_held |= !taken_back;
                 in_order.insert(row.id, Ghost::of(&row, live));
             }
         })?;
-        Ok(in_order.into_values().collect())
+        if any_gone && !any_held {
+            ghosts.kind = Kind::Edit;
+        }
+        ghosts.rows.extend(in_order.into_values());
+        Ok(ghosts)
     }
 
     /// What the boundary of the compaction whose summary is `row` shows.
@@ -187,7 +204,7 @@ impl Open {
             if at.id > row.id && !rest.belongs(&at) {
                 return false;
             }
-            token_count += at.token_count.unwrap_or(0);
+            token_count = at.token_count.map_or(token_count, |tokens| tokens.saturating_add(token_count));
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
                 let text = content::decode(stored).into_text();
                 if !text.is_empty() {
@@ -200,59 +217,5 @@ impl Open {
         let summary = summary::parse(&text).map(|parsed| parsed.summary).unwrap_or(text);
         let model = self.session(&row.session)?.and_then(|session| session.model);
         Ok(Compaction { summary, live, token_count, model })
-    }
-
-    /// What the session and those it continues have used.
-    ///
-    /// Hermes counts cached input apart from `input_tokens`, and reasoning inside `output_tokens`; a child of
-    /// a fork compaction counts from zero again.
-    pub fn usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
-        let mut usage = self.own_usage(session)?;
-        for ancestor in self.ancestors(session)? {
-            let earlier = self.own_usage(&ancestor.id)?;
-            usage.input_tokens += earlier.input_tokens;
-            usage.output_tokens += earlier.output_tokens;
-            usage.cached_tokens += earlier.cached_tokens;
-            usage.cost_usd = match (usage.cost_usd, earlier.cost_usd) {
-                (Some(a), Some(b)) => Some(a + b),
-                (a, b) => a.or(b),
-            };
-            usage.model = usage.model.or(earlier.model);
-        }
-        Ok(usage)
-    }
-
-    fn own_usage(&self, session: &HermesSessionId) -> Result<Usage, SourceError> {
-        const COLUMNS: &[(&str, &str)] = &[
-            ("model", "NULL"),
-            ("input_tokens", "0"),
-            ("output_tokens", "0"),
-            ("cache_read_tokens", "0"),
-            ("cache_write_tokens", "0"),
-            ("actual_cost_usd", "NULL"),
-            ("estimated_cost_usd", "NULL"),
-            ("cost_status", "NULL"),
-        ];
-        let run = || -> rusqlite::Result<Option<Usage>> {
-            let select = self.schema().select("sessions", COLUMNS);
-            let mut statement =
-                self.conn().prepare_cached(&format!("SELECT {select} FROM sessions WHERE id = ?1"))?;
-            let mut rows = statement.query([session.as_str()])?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            let count = |at| -> u64 {
-                row.get::<_, Option<i64>>(at).ok().flatten().map_or(0, |n| u64::try_from(n).unwrap_or(0))
-            };
-            let cost = |at| row.get::<_, Option<f64>>(at).ok().flatten();
-            // Hermes writes 0.0 with status 'unknown' for a model whose price it does not know: no cost, not a free one.
-            let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
-            Ok(Some(Usage {
-                model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
-                input_tokens: count(1) + count(3) + count(4),
-                output_tokens: count(2),
-                cached_tokens: count(3),
-                cost_usd: cost(5).or(cost(6).filter(|_| known)),
-            }))
-        };
-        Ok(run().map_err(|e| self.error(e))?.unwrap_or_default())
     }
 }

@@ -4,8 +4,12 @@
 //! child session, its originals left behind in the parent. A re-inserted row is told from a new one by
 //! evidence that a new row cannot have: its content equals a mirrored row's, and its timestamp equals the
 //! original's, or it stands in a chain of rows one microsecond apart, which one transaction of Hermes wrote
-//! (seen in 0.19). Each original (a *ghost*) excuses one row, in order, and only inside that chain: the same
-//! words typed again later are a new message.
+//! (seen in 0.19). Versions up to 0.18 wrote a child's rows in transactions of their own, one at once behind the
+//! other: there a row must also stand in its original's place. Each original (a *ghost*) excuses one row, in
+//! order, and only inside that chain: the same words typed again later are a new message.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -15,8 +19,12 @@ use crate::ids::MessageId;
 
 /// Rows of one rewrite without a timestamp of their own are this far apart, in s.
 const STEP: f64 = 1e-6;
+/// Of so many rows with one and the same time the keys are kept; a copy of an earlier one of them passes for new.
+const STAMPED_ALIKE: usize = 64;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
+/// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
+const AT_ONCE: f64 = 0.5;
 
 /// An original that may come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,9 +47,41 @@ impl Ghost {
 
     /// A mirrored row that is no longer in the database.
     #[must_use]
-    pub fn deleted(trace: Trace) -> Self {
+    pub fn gone(trace: Trace) -> Self {
         Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false }
     }
+}
+
+/// The originals that a rewrite may bring back.
+#[derive(Clone, Debug, Default)]
+pub struct Ghosts {
+    /// In the order in which they were live.
+    pub rows: Vec<Ghost>,
+    /// What the rewrite is.
+    pub kind: Kind,
+}
+
+/// What re-inserts rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A compaction within the session, or the same rows appended again.
+    #[default]
+    Within,
+    /// A compaction that goes on in this session, with its first rows.
+    Handover,
+    /// A message was edited and sent again: what stood before it is kept, the rest is gone. No summary is new.
+    Edit,
+}
+
+/// How near a row stands to the one before it in a rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nearness {
+    /// By its time a row of its own.
+    Far,
+    /// Written at once behind it.
+    AtOnce,
+    /// Of the same transaction.
+    Chained,
 }
 
 /// What [`Rewrites::judge`] makes of a row.
@@ -62,6 +102,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default)]
 pub struct Rewrites {
     last: Option<Stamp>,
+    /// The keys of the newest rows that have the last one's time.
+    at_once: VecDeque<u64>,
     open: Option<Rewrite>,
     generation: MessageId,
 }
@@ -76,8 +118,11 @@ struct Stamp {
 #[derive(Clone, Debug)]
 struct Rewrite {
     first: MessageId,
+    kind: Kind,
     ghosts: Vec<Ghost>,
     next: usize,
+    /// The places in `ghosts` behind the kept tail, as far as it is passed: several while its words are ambiguous.
+    tail: Option<Vec<usize>>,
     /// The compaction's own summary was passed.
     summed: bool,
     /// The last row stamped "now", and the rows since.
@@ -85,24 +130,31 @@ struct Rewrite {
 }
 
 impl Rewrites {
+    /// The row judged last.
+    #[must_use]
+    pub fn last(&self) -> Option<MessageId> {
+        self.last.map(|last| last.id)
+    }
+
     /// Judges the next row of the session.
     ///
     /// `next` is the timestamp of the row behind it, where there is one. `ghosts` is asked at most once, when a
     /// rewrite may begin here: for the mirrored rows from an id on (older ones were no longer live), given the
-    /// first row of the rewrite.
+    /// first row of the rewrite. `vanished`: the row judged last is no longer in the database.
     pub fn judge<E>(
         &mut self,
         row: &Row,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
+        vanished: bool,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
         let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
         let verdict = match within {
             Some(verdict) => verdict,
-            None => self.begin(row, is_summary, next, ghosts)?,
+            None => self.begin(row, is_summary, next, vanished, ghosts)?,
         };
-        self.last = Some(Stamp::of(row));
+        self.note(row);
         Ok(verdict)
     }
 
@@ -122,7 +174,8 @@ impl Rewrites {
         row: &Row,
         is_summary: bool,
         next: Option<f64>,
-        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Vec<Ghost>, E>,
+        vanished: bool,
+        ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         // Head rows that kept their times are not chained to the summary behind them: one rewrite all the same.
         let earlier = self.open.take();
@@ -131,24 +184,54 @@ impl Rewrites {
             self.generation = ended.first;
         }
         let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
-        if !(is_summary || chained || self.runs_back(row)) {
+        if !(is_summary || chained || vanished || self.runs_back(row)) {
             return Ok(Verdict::New);
         }
         let first = head.unwrap_or(row.id);
-        let ghosts = ghosts(self.generation, first)?;
-        let mut rewrite = Rewrite { first, ghosts, next: 0, summed: false, chain: None };
-        let verdict = rewrite.excuse(row, is_summary, chained || is_summary);
+        let Ghosts { rows, kind } = ghosts(self.generation, first)?;
+        let nearness = match kind {
+            _ if chained || is_summary => Nearness::Chained,
+            // A lone row that an edit kept. What the person typed may be what was sent again.
+            Kind::Edit if row.role != Role::User => Nearness::Chained,
+            Kind::Handover => Nearness::AtOnce,
+            Kind::Edit | Kind::Within => Nearness::Far,
+        };
+        let mut rewrite =
+            Rewrite { first, kind, ghosts: rows, next: 0, tail: None, summed: false, chain: None };
+        let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
         }
         Ok(verdict.unwrap_or(Verdict::New))
     }
 
-    /// A clock that stands still or runs back: a row that kept the time of its original.
+    /// A clock that runs back: a row that kept the time of its original. One that stands still says as much only of a
+    /// row that was just seen: an import may stamp all of its rows alike, and asking for the ghosts of each would
+    /// read the whole session at each.
     fn runs_back(&self, row: &Row) -> bool {
         row.timestamp > 0.0
-            && self.last.is_none_or(|last| last.id < row.id && row.timestamp <= last.timestamp)
+            && self.last.is_none_or(|last| match row.timestamp.total_cmp(&last.timestamp) {
+                Ordering::Less => last.id < row.id,
+                Ordering::Equal => last.id < row.id && self.at_once.contains(&key_of(row)),
+                Ordering::Greater => false,
+            })
     }
+
+    fn note(&mut self, row: &Row) {
+        if self.last.is_some_and(|last| last.timestamp.total_cmp(&row.timestamp).is_ne()) {
+            self.at_once.clear();
+        }
+        if self.at_once.len() >= STAMPED_ALIKE {
+            self.at_once.pop_front();
+        }
+        self.at_once.push_back(key_of(row));
+        self.last = Some(Stamp::of(row));
+    }
+}
+
+/// The key of a row, taken from its trace where it has one already.
+fn key_of(row: &Row) -> u64 {
+    row.trace.map_or_else(|| key(row).0, |trace| trace.key)
 }
 
 impl Stamp {
@@ -160,28 +243,38 @@ impl Stamp {
 impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
     fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
-        let chained = self.chain.is_some_and(|(base, rows)| follows(base, row.timestamp, rows + 1));
-        if is_summary && !chained && !self.keeps(row) {
+        let nearness = self.nearness(row);
+        if is_summary && nearness == Nearness::Far && !self.keeps(row) {
             return None;
         }
-        self.excuse(row, is_summary, chained)
+        self.excuse(row, is_summary, nearness)
     }
 
-    /// Whether the row is one that was there before, with its time and the summary it held.
+    fn nearness(&self, row: &Row) -> Nearness {
+        let at_once = |base: f64| (-ROUNDING..AT_ONCE).contains(&(row.timestamp - base));
+        match self.chain {
+            Some((base, rows)) if follows(base, row.timestamp, rows + 1) => Nearness::Chained,
+            Some((base, _)) if self.kind == Kind::Handover && at_once(base) => Nearness::AtOnce,
+            None if self.kind == Kind::Handover => Nearness::AtOnce,
+            _ => Nearness::Far,
+        }
+    }
+
+    /// Whether the row is one that was there before, with its time and the summary it held; before the rewrite's own
+    /// summary, also one that took that up.
     fn keeps(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        let same = |ghost: &Ghost| ghost.key == key && ghost.summary == summary;
+        let same =
+            |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
         self.ghosts
             .iter()
             .skip(self.next)
             .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
     }
 
-    fn excuse(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
+    fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {
         let (key, summary) = key(row);
-        let found = self.ghosts.iter().enumerate().skip(self.next).find(|(_, ghost)| {
-            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (chained && !ghost.live))
-        });
+        let found = self.find(row, key, nearness);
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
             let same_summary = ghost.summary == summary;
@@ -191,19 +284,52 @@ impl Rewrite {
             // the same summary before may be no more than a row that was kept again.
             let verdict = match (is_summary, same_summary) {
                 (false, _) => Verdict::Repeated,
+                (true, _) if self.kind == Kind::Edit => Verdict::Repeated,
                 (true, false) => Verdict::Summary,
                 (true, true) if kept_its_time || self.summed => Verdict::Repeated,
                 (true, true) => Verdict::Recurring,
             };
             self.summed |= verdict == Verdict::Summary;
+            if self.summed {
+                self.tail = Some(self.aligned(key));
+            }
             return Some(verdict);
         }
-        if is_summary || chained {
+        if is_summary || nearness == Nearness::Chained {
             self.step(row, true);
             self.summed |= is_summary;
             return Some(if is_summary { Verdict::Summary } else { Verdict::New });
         }
         None
+    }
+
+    /// The original of a row.
+    fn find(&self, row: &Row, key: u64, nearness: Nearness) -> Option<(usize, Ghost)> {
+        let in_place = |at: usize| match &self.tail {
+            // Nobody says yet where the kept tail begins.
+            None if self.summed => true,
+            None => at == self.next,
+            Some(tail) => tail.contains(&at),
+        };
+        let mut rest = self.ghosts.iter().copied().enumerate().skip(self.next);
+        rest.find(|(at, ghost)| {
+            let near = match nearness {
+                Nearness::Chained => true,
+                Nearness::AtOnce => in_place(*at),
+                Nearness::Far => false,
+            };
+            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
+        })
+    }
+
+    /// Where the kept tail can go on behind a row with this key.
+    fn aligned(&self, key: u64) -> Vec<usize> {
+        let matches = |at: &usize| self.ghosts.get(*at).is_some_and(|ghost| ghost.key == key);
+        let places: Vec<usize> = match &self.tail {
+            None => (0..self.ghosts.len()).filter(matches).collect(),
+            Some(tail) => tail.iter().copied().filter(matches).collect(),
+        };
+        places.into_iter().map(|at| at + 1).collect()
     }
 
     fn step(&mut self, row: &Row, now: bool) {
@@ -274,4 +400,64 @@ fn key(row: &Row) -> (u64, Option<u64>) {
         part(&call.name);
     }
     (hash.digest(), summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::event::Standing;
+    use crate::ids::HermesSessionId;
+
+    fn row(id: i64, text: &str, timestamp: f64) -> Row {
+        Row {
+            id: MessageId::new(id),
+            session: HermesSessionId::new("s"),
+            role: Role::User,
+            content: Some(text.to_owned()),
+            tool_calls: None,
+            tool_call_id: None,
+            tool_name: None,
+            finish_reason: None,
+            reasoning: None,
+            reasoning_content: None,
+            display_kind: None,
+            observed: false,
+            timestamp,
+            token_count: None,
+            trace: None,
+            standing: Standing::New,
+        }
+    }
+
+    #[test]
+    fn rows_stamped_alike_ask_for_ghosts_only_where_one_repeats_another() {
+        let mut rewrites = Rewrites::default();
+        let mut asked = Vec::new();
+        for id in 1..=200 {
+            // The hundredth says what the one before it said.
+            let said = if id == 100 { 99 } else { id };
+            let row = row(id, &said.to_string(), 1_764_000_000.0);
+            let ghosts = |_, first: MessageId| {
+                asked.push(first.get());
+                Ok::<_, Infallible>(Ghosts::default())
+            };
+            assert_eq!(rewrites.judge(&row, None, false, ghosts), Ok(Verdict::New), "{id}");
+        }
+        assert_eq!(asked, [1, 100]);
+    }
+
+    #[test]
+    fn a_row_that_comes_back_with_the_last_one_s_time_is_a_repeat() {
+        let mut rewrites = Rewrites::default();
+        let original = row(1, "same", 1_764_000_000.0);
+        let none = |_, _| Ok::<_, Infallible>(Ghosts::default());
+        assert_eq!(rewrites.judge(&original, None, false, none), Ok(Verdict::New));
+        let copy = row(2, "same", 1_764_000_000.0);
+        let ghosts = |_, _| {
+            Ok::<_, Infallible>(Ghosts { rows: vec![Ghost::of(&original, false)], ..Ghosts::default() })
+        };
+        assert_eq!(rewrites.judge(&copy, None, false, ghosts), Ok(Verdict::Repeated));
+    }
 }

@@ -97,7 +97,7 @@ impl Open {
         let mut rows = statement.raw_query();
         while let Some(sql) = rows.next()? {
             let row = decode(sql, sessions)?;
-            bytes += size(&row);
+            bytes += row.bytes();
             scan.rows.push(row);
             if bytes >= limits.bytes {
                 scan.more = true;
@@ -254,7 +254,7 @@ impl Open {
             let (mut rows, mut bytes) = (Vec::new(), 0);
             while let Some(sql) = found.next()? {
                 let row = decode(sql, std::slice::from_ref(session))?;
-                bytes += size(&row);
+                bytes += row.bytes();
                 rows.push(row);
                 if bytes >= limits.bytes {
                     break;
@@ -327,8 +327,9 @@ fn text(value: ValueRef<'_>) -> Option<String> {
     }
 }
 
+/// What is no finite number counts as zero: it can be neither compared nor written down.
 fn number(value: ValueRef<'_>) -> f64 {
-    match value {
+    let number = match value {
         #[allow(clippy::cast_precision_loss, reason = "seconds since the epoch are far below 2^52")]
         ValueRef::Integer(n) => n as f64,
         ValueRef::Real(x) => x,
@@ -336,7 +337,8 @@ fn number(value: ValueRef<'_>) -> f64 {
             std::str::from_utf8(bytes).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0.0)
         }
         ValueRef::Null | ValueRef::Blob(_) => 0.0,
-    }
+    };
+    if number.is_finite() { number } else { 0.0 }
 }
 
 fn truth(value: ValueRef<'_>) -> Option<bool> {
@@ -344,16 +346,4 @@ fn truth(value: ValueRef<'_>) -> Option<bool> {
         ValueRef::Null => None,
         other => Some(number(other) != 0.0),
     }
-}
-
-fn size(row: &Row) -> u64 {
-    let parts = [
-        &row.content,
-        &row.tool_calls,
-        &row.tool_call_id,
-        &row.tool_name,
-        &row.reasoning,
-        &row.reasoning_content,
-    ];
-    parts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>() + 64
 }

@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
-/// Column names of the two tables the mirror reads, and the schema cookie they were read at.
+/// Column names of the tables the mirror reads, and the schema cookie they were read at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     messages: BTreeSet<String>,
     sessions: BTreeSet<String>,
     counts_ids: bool,
+    model_usage: BTreeSet<String>,
+    locks: BTreeSet<String>,
     cookie: i64,
 }
 
@@ -45,6 +47,8 @@ const OPTIONAL: &[Gap] = &[
     },
     Gap { column: "messages.timestamp", consequence: "re-inserted rows cannot be told from new ones" },
     Gap { column: "messages.reasoning", consequence: "reasoning is not shown" },
+    Gap { column: "compression_locks.session_id", consequence: "compactions are shown when they are done" },
+    Gap { column: "session_model_usage.model", consequence: "usage is not told by model" },
 ];
 
 impl Schema {
@@ -55,7 +59,14 @@ impl Schema {
             statement.query_map([table], |row| row.get(0))?.collect()
         };
         let counts_ids = !columns("sqlite_sequence")?.is_empty();
-        Ok(Self { messages: columns("messages")?, sessions: columns("sessions")?, counts_ids, cookie })
+        Ok(Self {
+            messages: columns("messages")?,
+            sessions: columns("sessions")?,
+            model_usage: columns("session_model_usage")?,
+            locks: columns("compression_locks")?,
+            counts_ids,
+            cookie,
+        })
     }
 
     /// SQLite's own count of schema changes.
@@ -101,6 +112,8 @@ impl Schema {
         match column.split_once('.') {
             Some(("messages", name)) => self.messages.contains(name),
             Some(("sessions", name)) => self.sessions.contains(name),
+            Some(("session_model_usage", name)) => self.model_usage.contains(name),
+            Some(("compression_locks", name)) => self.locks.contains(name),
             _ => false,
         }
     }

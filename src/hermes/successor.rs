@@ -83,7 +83,7 @@ impl Open {
         for session in sessions {
             let first = self.first_row(&session.id)?;
             let behind = match first {
-                Some(first) => MessageId::new(first.get() - 1),
+                Some(first) => MessageId::new(first.get().saturating_sub(1)),
                 None => self.newest_row()?,
             };
             let fits = fits(&session);
@@ -104,7 +104,11 @@ impl Open {
             }
             let Some(first) = self.begun_since(&id, at)? else { continue };
             let fits = !self.was_active(&id, left.started_at, at)?;
-            candidates.push(Candidate { session: id, behind: MessageId::new(first.get() - 1), fits });
+            candidates.push(Candidate {
+                session: id,
+                behind: MessageId::new(first.get().saturating_sub(1)),
+                fits,
+            });
         }
         Ok(candidates)
     }

@@ -35,6 +35,10 @@ const SYNTHETIC: &[&str] = &[
     "[System: Your previous response contained only",
     "[System: Your previous response was truncated",
     "[System: Your previous tool call",
+];
+
+/// How a text begins that a compaction adds, whether or not a turn runs. No turn begins with it.
+const ASIDES: &[&str] = &[
     "[Your active task list was preserved across context compression]",
     "Continue from the compressed conversation context above. This marker exists because no human user turn",
 ];
@@ -83,7 +87,7 @@ pub fn origin<'a>(text: &'a str, display_kind: Option<&str>, observed: bool) -> 
         if let Some(invocation) = typed.strip_prefix(SKILL) {
             return skill(invocation);
         }
-        if SYNTHETIC.iter().any(|prefix| typed.starts_with(prefix)) {
+        if is_aside(typed) || SYNTHETIC.iter().any(|prefix| typed.starts_with(prefix)) {
             return Origin::Synthetic;
         }
         match behind_note(typed) {
@@ -92,6 +96,12 @@ pub fn origin<'a>(text: &'a str, display_kind: Option<&str>, observed: bool) -> 
             Some(rest) => typed = rest,
         }
     }
+}
+
+/// Whether a compaction added the text.
+#[must_use]
+pub fn is_aside(text: &str) -> bool {
+    ASIDES.iter().any(|start| text.starts_with(start))
 }
 
 /// What stands behind the note that `text` begins with; `None` where it begins with none.

@@ -7,6 +7,8 @@ use crate::event::{Compaction, Item, Post, Role, Usage};
 use crate::ids::{ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 
+mod notice;
+
 /// Writes a post as the server expects it; `agent` is the name that the model's messages and tool calls carry.
 ///
 /// A compaction names the last item it covers, `last_item`, which the caller reads back from the server; no other
@@ -41,6 +43,7 @@ pub fn event(post: &Post, agent: &str, last_item: Option<&ItemId>) -> Option<Byt
         Post::Idle { turn, failed: false } => status("idle", turn),
         Post::Idle { turn, failed: true } => status("failed", turn),
         Post::Usage(usage) => write("external_session_usage", &totals(usage)),
+        Post::Notice(notice) => notice::body(notice),
     }
 }
 

@@ -1,7 +1,6 @@
 //! One conversation's lane: transform, turns and deliver in a row, as one task.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
@@ -16,6 +15,7 @@ use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
+use crate::stage::feed::Pressure;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
@@ -61,8 +61,7 @@ pub struct Lane {
     turns: Turns,
     deliver: Deliver,
     recovering: Recovering,
-    starved: Arc<AtomicBool>,
-    capacity: usize,
+    pressure: Pressure,
     running: Option<Running>,
     announcement: Option<AbortHandle>,
 }
@@ -74,15 +73,9 @@ struct Running {
 }
 
 impl Lane {
-    /// A lane that has delivered nothing yet. `capacity` is its queue's; `permit` says whether its
-    /// claim holds.
+    /// A lane that has delivered nothing yet. `permit` says whether its claim holds.
     #[must_use]
-    pub fn new(
-        plan: &Plan,
-        starved: Arc<AtomicBool>,
-        capacity: usize,
-        permit: Box<dyn Fn() -> Permit + Send>,
-    ) -> Self {
+    pub fn new(plan: &Plan, pressure: Pressure, permit: Box<dyn Fn() -> Permit + Send>) -> Self {
         let deliver = Deliver::new(Parts {
             conversation: plan.conversation.clone(),
             agent: plan.agent.clone(),
@@ -101,8 +94,7 @@ impl Lane {
             turns: Turns::new(),
             deliver,
             recovering: Recovering::Done,
-            starved,
-            capacity,
+            pressure,
             running: None,
             announcement: None,
         }
@@ -119,7 +111,9 @@ impl Lane {
                 biased;
                 reading = readings.next() => {
                     let Some(reading) = reading else { break };
-                    self.give_room(readings.as_ref().len());
+                    if self.pressure.eases(&reading, readings.as_ref().len()) {
+                        self.waker.wake(Wake::Room);
+                    }
                     if !self.take(reading).await {
                         end = End::FromTheStart;
                         break;
@@ -146,6 +140,7 @@ impl Lane {
             }
             Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
+            Step::Beside(_) => {}
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}
                 Verdict::Reached(recovery) => {
@@ -167,7 +162,10 @@ impl Lane {
         true
     }
 
-    async fn bound(&mut self, binding: &Binding) {
+    async fn bound(&mut self, binding: &mut Binding) {
+        // A turn whose end no row told was settled all the same; should rows of it come, it goes on.
+        let lapsed = binding.resume.turn.take_if(|turn| !turn.closed && self.deliver.is_settled(&turn.id));
+        self.turns.recall(lapsed.map(|turn| turn.id), self.deliver.title());
         // First of all: the session stays the mirror's, also if it ends before the server has answered.
         self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         let resume = &binding.resume;
@@ -176,13 +174,6 @@ impl Lane {
             self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);
         }
         self.announce(binding.session.clone());
-    }
-
-    /// Wakes the reader once half of a full queue is free.
-    fn give_room(&self, queued: usize) {
-        if queued <= self.capacity / 2 && self.starved.swap(false, Ordering::SeqCst) {
-            self.waker.wake(Wake::Room);
-        }
     }
 
     /// When an open, silent turn is to be called running again; `None` while none is, or for too long.

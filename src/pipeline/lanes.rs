@@ -2,11 +2,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-use tokio::task::{Id, JoinSet};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::lane::{End, Lane};
 use super::mirror::Mirror;
@@ -22,7 +22,9 @@ pub struct Lanes {
 }
 
 struct Started {
-    task: Id,
+    task: AbortHandle,
+    /// Answers once the task has let go of everything.
+    gone: oneshot::Receiver<()>,
     at: Instant,
     supervision: Supervision,
 }
@@ -52,23 +54,33 @@ pub struct Restart {
 impl Lanes {
     /// Starts the lane of the next mirror.
     pub fn start(&mut self, mirror: &Mirror) -> LaneSender {
-        let (task, sender) = self.spawn(mirror, Duration::ZERO);
-        self.started.push(Started { task, at: Instant::now(), supervision: Supervision::default() });
+        let (task, gone, sender) = self.spawn(mirror, Duration::ZERO);
+        self.started.push(Started { task, gone, at: Instant::now(), supervision: Supervision::default() });
         sender
     }
 
-    fn spawn(&mut self, mirror: &Mirror, after: Duration) -> (Id, LaneSender) {
+    fn spawn(
+        &mut self,
+        mirror: &Mirror,
+        after: Duration,
+    ) -> (AbortHandle, oneshot::Receiver<()>, LaneSender) {
         // Room for a row and what may follow it, beyond the rows that are to wait.
         let capacity = mirror.plan.config.deliver.queue_rows.saturating_add(1);
         let (readings, queue) = mpsc::channel(capacity);
         let starved = Arc::new(AtomicBool::new(false));
-        let lane = Lane::new(&mirror.plan, Arc::clone(&starved), capacity, mirror.permit());
+        let waiting = Arc::new(AtomicU64::new(0));
+        let most_bytes = mirror.plan.config.read.batch_bytes;
+        let sender = LaneSender { readings, starved, waiting, most_bytes };
+        let lane = Lane::new(&mirror.plan, sender.pressure(), mirror.permit());
+        let (going, gone) = oneshot::channel::<()>();
         let run = async move {
+            // Let go of last: what is declared first is dropped behind what follows it.
+            let _going = going;
+            let lane = lane;
             tokio::time::sleep(after).await;
             lane.run(queue).await
         };
-        let task = self.tasks.spawn(run).id();
-        (task, LaneSender { readings, starved })
+        (self.tasks.spawn(run), gone, sender)
     }
 
     /// Waits for a lane that is to be started again.
@@ -80,7 +92,7 @@ impl Lanes {
                 Some(_) => continue,
                 None => return std::future::pending().await,
             };
-            let found = self.started.iter_mut().enumerate().find(|(_, started)| started.task == id);
+            let found = self.started.iter_mut().enumerate().find(|(_, started)| started.task.id() == id);
             let Some((feed, started)) = found else { continue };
             let Some(panic) = panic else {
                 return Restart { feed, wait: Duration::ZERO, from_the_start: true };
@@ -93,11 +105,21 @@ impl Lanes {
 
     /// Starts a lane again, which waits its time before it takes anything.
     pub fn restart(&mut self, restart: Restart, mirror: &Mirror) -> LaneSender {
-        let (task, sender) = self.spawn(mirror, restart.wait);
+        let (task, gone, sender) = self.spawn(mirror, restart.wait);
         if let Some(started) = self.started.get_mut(restart.feed) {
-            (started.task, started.at) = (task, Instant::now());
+            (started.task, started.gone, started.at) = (task, gone, Instant::now());
         }
         sender
+    }
+
+    /// Ends the lane of a mirror, whatever it holds. What it was about to send is in doubt for the one that follows
+    /// it, which is the same as after a kill.
+    pub async fn end(&mut self, feed: usize) {
+        if let Some(started) = self.started.get_mut(feed) {
+            started.task.abort();
+            // Either answer says that it is gone.
+            let _ = (&mut started.gone).await;
+        }
     }
 
     /// Waits until every lane has delivered what it holds, no longer than until `deadline` is ready.
@@ -106,8 +128,11 @@ impl Lanes {
         let all = async {
             let mut all = Drain::Complete;
             while let Some(ended) = tasks.join_next().await {
-                if !matches!(ended, Ok(End::Delivered)) {
-                    all = Drain::Incomplete;
+                match ended {
+                    Ok(End::Delivered) => {}
+                    // Ended for another to follow it.
+                    Err(error) if error.is_cancelled() => {}
+                    Ok(End::FromTheStart) | Err(_) => all = Drain::Incomplete,
                 }
             }
             all

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Restart};
 use super::mirror::Mirror;
 use crate::event::Wake;
 use crate::stage::read::Control;
@@ -62,7 +63,7 @@ impl Pilot {
             tokio::select! {
                 () = &mut shutdown => return false,
                 _ = &mut *read_done => return true,
-                _ = heartbeat.tick() => self.renew_claims(&mut lost),
+                _ = heartbeat.tick() => self.renew_claims(&mut lost, lanes).await,
                 restart = lanes.ended() => {
                     if let Some(mirror) = self.mirrors.get(restart.feed) {
                         let lane = lanes.restart(restart, mirror);
@@ -74,12 +75,17 @@ impl Pilot {
         }
     }
 
-    fn renew_claims(&self, lost: &mut BTreeSet<usize>) {
+    /// A lane whose claim was lost is ended with the rows that wait in it: they are another's to show now, and once
+    /// the session is free again it is read from behind the last row that was delivered.
+    async fn renew_claims(&self, lost: &mut BTreeSet<usize>, lanes: &mut Lanes) {
         for (feed, mirror) in self.mirrors.iter().enumerate() {
             if mirror.heartbeat() {
                 lost.remove(&feed);
             } else if lost.insert(feed) {
-                self.order(Control::Release { feed, resume: mirror.binding() });
+                lanes.end(feed).await;
+                let anew = Restart { feed, wait: Duration::ZERO, from_the_start: false };
+                let lane = lanes.restart(anew, mirror);
+                self.order(Control::Restart { feed, lane, resume: mirror.binding() });
             }
         }
     }

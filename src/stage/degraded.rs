@@ -52,7 +52,7 @@ impl From<&SourceError> for Degraded {
             SourceError::NotHermes { .. } => Self::NoTables,
             SourceError::Busy(_) => Self::Locked,
             SourceError::Damaged { .. } => Self::Damaged,
-            SourceError::Unreadable { .. } => Self::Unreadable,
+            SourceError::Unreadable { .. } | SourceError::NotFile(_) => Self::Unreadable,
             SourceError::Sealed { .. } => Self::Sealed,
             SourceError::Sql { .. } => Self::Failing,
         }

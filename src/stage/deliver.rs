@@ -1,14 +1,14 @@
 //! Stage 5, ordered HTTP sink: one request in flight a conversation, in order, until it is acknowledged.
 //!
 //! What becomes of a failure is decided by the table in [`crate::retry`]. An item whose fate is in doubt is
-//! looked for in the conversation before it is sent again ([`doubt`]). A `running` edge and usage are sent
-//! once: the next one says the same, and no item may wait for them.
+//! looked for in the conversation before it is sent again (`doubt`). A `running` edge, usage and notices are
+//! sent once: no item may wait for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::config;
-use crate::event::{Delivery, Item, Outcome, Post};
+use crate::event::{Delivery, Item, Notice, Outcome, Post};
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
@@ -83,12 +83,17 @@ impl Deliver {
         let mut record = Record { mark: delivery.mark, ..Record::default() };
         if let Some(post) = &delivery.post {
             match post {
-                Post::Running { .. } | Post::Usage(_) => self.send_once(post).await,
+                Post::Notice(Notice::Title(title)) => {
+                    record.title = self.send_once(post).await.then(|| title.clone());
+                }
+                Post::Running { .. } | Post::Usage(_) | Post::Notice(_) => {
+                    let _ = self.send_once(post).await;
+                }
                 Post::Idle { turn, .. } => record.edge = Some((turn.clone(), self.close(turn).await)),
                 Post::Item { item: Item::Reasoning { .. }, .. } => {
                     // Live only, never stored: beside an item that is there already it would flash.
                     if !self.doubt.expects_stored_items() {
-                        self.send_once(post).await;
+                        let _ = self.send_once(post).await;
                     }
                 }
                 Post::Item { item, turn, row, place } => {
@@ -124,11 +129,14 @@ impl Deliver {
         }
     }
 
-    async fn send_once(&mut self, post: &Post) {
+    /// Sends what no item may wait for. Returns whether the server took it.
+    async fn send_once(&mut self, post: &Post) -> bool {
         self.wait_for_claim().await;
-        if let Err(fault) = self.attempt(post, None).await {
+        let sent = self.attempt(post, None).await;
+        if let Err(fault) = &sent {
             tracing::debug!(conversation = %self.conversation, "left out, the next one says the same: {fault}");
         }
+        sent.is_ok()
     }
 
     /// Sends an item until the server has it or will never take it.
@@ -227,6 +235,18 @@ impl Deliver {
     pub fn note_session(&mut self, change: impl FnOnce(&mut Keeper) -> Result<(), StateError>) {
         let written = self.with_keeper(change);
         self.trouble.note_state(written.as_ref().err());
+    }
+
+    /// Whether the turn's closing edge was sent.
+    #[must_use]
+    pub fn is_settled(&self, turn: &ResponseId) -> bool {
+        self.with_keeper(|keeper| keeper.is_settled(turn)).unwrap_or(false)
+    }
+
+    /// The title that the conversation was last given.
+    #[must_use]
+    pub fn title(&self) -> Option<String> {
+        self.with_keeper(|keeper| keeper.title()).unwrap_or_default()
     }
 
     fn with_keeper<T>(&self, act: impl FnOnce(&mut Keeper) -> T) -> T {

@@ -24,9 +24,9 @@ use super::degraded::Degraded;
 use super::wake::Waker;
 use crate::config::{self, DetectMode};
 use crate::event::Wake;
-use crate::hermes::Identity;
 #[cfg(target_os = "macos")]
 use crate::hermes::with_suffix;
+use crate::hermes::{Identity, resolved};
 
 /// How long to wait before a refused watch is asked for again.
 const WATCH_RETRY: Duration = Duration::from_secs(30);
@@ -68,7 +68,6 @@ impl Health {
 /// The stage: a thread that keeps a watch registered and ticks.
 #[derive(Debug)]
 pub struct Detect {
-    directory: PathBuf,
     database: PathBuf,
     config: config::Detect,
     waker: Waker,
@@ -80,6 +79,8 @@ pub struct Detect {
 #[derive(Debug)]
 struct Watch {
     _watcher: RecommendedWatcher,
+    /// The database, links resolved: it is there that a commit writes.
+    database: PathBuf,
     directory: Identity,
     #[cfg(target_os = "macos")]
     wal: Option<Identity>,
@@ -89,11 +90,7 @@ impl Detect {
     /// Watches over the database at `database`.
     #[must_use]
     pub fn new(database: PathBuf, config: config::Detect, waker: Waker, health: Health) -> Self {
-        let directory = match database.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        Self { directory, database, config, waker, health, watch: None, refused: None }
+        Self { database, config, waker, health, watch: None, refused: None }
     }
 
     /// Runs until `stop` is closed or the reader is gone.
@@ -115,31 +112,32 @@ impl Detect {
         Duration::from_millis(if trusted { self.config.fallback_poll_ms } else { self.config.poll_ms })
     }
 
-    /// Registers the watch where there is none, or where its directory is no longer the one under the path.
+    /// Registers the watch where there is none, or where its database or directory is no longer the one under the path.
     fn keep_watching(&mut self) {
         if self.config.mode == DetectMode::Poll {
             return;
         }
-        let now = Identity::of(&self.directory).ok().flatten();
-        if self
-            .watch
-            .as_ref()
-            .is_some_and(|watch| Some(watch.directory) == now && watch.is_whole(&self.database))
-        {
+        let database = resolved(&self.database);
+        let directory = directory_of(&database);
+        let now = Identity::of(&directory).ok().flatten();
+        let stands = |watch: &Watch| {
+            watch.database == database && Some(watch.directory) == now && watch.is_whole(&database)
+        };
+        if self.watch.as_ref().is_some_and(stands) {
             return;
         }
         self.watch = None;
         self.health.set_watching(false);
-        let Some(directory) = now else { return };
+        let Some(identity) = now else { return };
         if self.refused.is_some_and(|at| at.elapsed() < WATCH_RETRY) {
             return;
         }
-        match self.register(directory) {
+        match self.register(database, &directory, identity) {
             Ok(watch) => {
                 self.watch = Some(watch);
                 self.health.set_watching(true);
                 if self.refused.take().is_some() {
-                    tracing::info!(directory = %self.directory.display(), "file-system events again");
+                    tracing::info!(directory = %directory.display(), "file-system events again");
                 }
                 // What happened before the watch stood made no event.
                 self.waker.wake(Wake::Rescan);
@@ -147,7 +145,7 @@ impl Detect {
             Err(error) => {
                 if self.refused.replace(Instant::now()).is_none() {
                     tracing::warn!(
-                        directory = %self.directory.display(), state = %Degraded::Unwatched,
+                        directory = %directory.display(), state = %Degraded::Unwatched,
                         "no file-system events ({}); polling every {} ms instead",
                         explain(&error),
                         self.config.poll_ms
@@ -157,19 +155,19 @@ impl Detect {
         }
     }
 
-    fn register(&self, directory: Identity) -> notify::Result<Watch> {
+    fn register(&self, database: PathBuf, directory: &Path, identity: Identity) -> notify::Result<Watch> {
         let waker = self.waker.clone();
-        let database = self.database.file_name().unwrap_or_default().to_owned();
-        let filter = Filter { directory: self.directory.clone(), database };
+        let name = database.file_name().unwrap_or_default().to_owned();
+        let filter = Filter { directory: directory.to_owned(), database: name };
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if let Some(wake) = filter.wake(event) {
                 waker.wake(wake);
             }
         })?;
-        watcher.watch(&self.directory, RecursiveMode::NonRecursive)?;
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
         #[cfg(target_os = "macos")]
         let wal = {
-            let path = with_suffix(&self.database, "-wal");
+            let path = with_suffix(&database, "-wal");
             let wal = Identity::of(&path).ok().flatten();
             if wal.is_some() {
                 watcher.watch(&path, RecursiveMode::NonRecursive)?;
@@ -178,10 +176,18 @@ impl Detect {
         };
         Ok(Watch {
             _watcher: watcher,
-            directory,
+            database,
+            directory: identity,
             #[cfg(target_os = "macos")]
             wal,
         })
+    }
+}
+
+fn directory_of(database: &Path) -> PathBuf {
+    match database.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
 

@@ -1,14 +1,15 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
 pub(super) use self::place::Place;
+use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::seek::{self, Sought};
-use crate::event::{Binding, Reading, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
@@ -38,17 +39,58 @@ pub struct LaneSender {
     pub readings: Sender<Reading>,
     /// Set while the lane is full, so that it wakes the reader once it has room.
     pub starved: Arc<AtomicBool>,
+    /// Bytes of the rows that wait in the lane.
+    pub waiting: Arc<AtomicU64>,
+    /// The lane is full once so many bytes wait: a few rows may hold as much as all others together.
+    pub most_bytes: u64,
+}
+
+/// What the lane itself sees of its fullness.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    starved: Arc<AtomicBool>,
+    waiting: Arc<AtomicU64>,
+    capacity: usize,
+    most_bytes: u64,
+}
+
+impl Pressure {
+    /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
+    /// half of a full lane is free.
+    #[must_use]
+    pub fn eases(&self, taken: &Reading, left: usize) -> bool {
+        let bytes = if let Reading::Row(row) = taken { row.bytes() } else { 0 };
+        let waiting = self.waiting.fetch_sub(bytes, Ordering::SeqCst).saturating_sub(bytes);
+        left <= self.capacity / 2
+            && waiting <= self.most_bytes / 2
+            && self.starved.swap(false, Ordering::SeqCst)
+    }
 }
 
 impl LaneSender {
+    /// The lane's view of it.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure {
+            starved: Arc::clone(&self.starved),
+            waiting: Arc::clone(&self.waiting),
+            capacity: self.readings.max_capacity(),
+            most_bytes: self.most_bytes,
+        }
+    }
+
     /// Whether a row and what may follow it fit. Arranges to be woken where they do not.
     fn has_room(&self) -> bool {
-        if self.readings.capacity() >= ROOM {
+        if self.fits() {
             return true;
         }
         self.starved.store(true, Ordering::SeqCst);
         // The lane may have drained between the two lines, and then sent no wake.
-        self.readings.capacity() >= ROOM
+        self.fits()
+    }
+
+    fn fits(&self) -> bool {
+        self.readings.capacity() >= ROOM && self.waiting.load(Ordering::SeqCst) < self.most_bytes
     }
 }
 
@@ -59,6 +101,7 @@ pub struct Feed {
     lane: LaneSender,
     taken: TakenBySibling,
     memory: Memory,
+    watch: Watch,
     resume: Option<Binding>,
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
@@ -71,9 +114,11 @@ struct Following {
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
-    /// Whether no row of it was ever seen.
-    empty: bool,
+    /// The first row of it that was seen.
+    first: Option<MessageId>,
     place: Place,
+    /// Something beside the rows is still to be told.
+    untold: bool,
 }
 
 impl Feed {
@@ -89,22 +134,16 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        let (following, refused, said_to_wait) = (None, Vec::new(), false);
-        Self { conversation, target, lane, taken, memory, resume, following, refused, said_to_wait }
+        let (watch, following, refused, said_to_wait) = (Watch::default(), None, Vec::new(), false);
+        Self { conversation, target, lane, taken, memory, watch, resume, following, refused, said_to_wait }
     }
 
-    /// The lane was started anew, and has delivered up to `resume`.
+    /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
-    }
-
-    /// Gives the session up, to be taken again from `resume` once it is free.
-    pub fn release(&mut self, resume: Option<Binding>) {
-        self.following = None;
-        self.resume = resume;
     }
 
     /// Whether its lane still runs.
@@ -134,6 +173,12 @@ impl Feed {
         following.or(self.resume.as_ref().map(|known| &known.session))
     }
 
+    /// Whether its session is known by name, so that finding it costs little.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.target, Target::Session(_))
+    }
+
     /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of
     /// this process, whose claims may not be laid yet.
     pub fn bind(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<(), SourceError> {
@@ -152,7 +197,7 @@ impl Feed {
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
-        let before_first = first.map_or(newest, |first| MessageId::new(first.get() - 1));
+        let before_first = first.map_or(newest, |first| MessageId::new(first.get().saturating_sub(1)));
         let mut rewrites = Rewrites::default();
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
@@ -173,10 +218,12 @@ impl Feed {
             rewrites,
             turn_closed: false,
             caught_up: false,
-            empty: first.is_none(),
+            first,
             // An older copy may have been put in place while nobody looked.
             place: Place::in_doubt(),
+            untold: false,
         });
+        self.watch = Watch::new();
         self.refused.clear();
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
@@ -255,8 +302,9 @@ impl Feed {
             open.judge(&mut following.rewrites, &mut row, next, &|range| self.memory.range(range))?;
         }
         self.memory.note(row.id, row.trace);
+        self.watch.note(&row);
         following.read_to = row.id;
-        following.empty = false;
+        following.first.get_or_insert(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
@@ -286,9 +334,9 @@ impl Feed {
     /// Whether there was nothing more to read and to tell at the last scan.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.following.as_ref().is_some_and(|following| {
-            following.caught_up && !following.turn_closed && following.place.is_certain()
-        })
+        self.following
+            .as_ref()
+            .is_some_and(|f| f.caught_up && !f.turn_closed && !f.untold && f.place.is_certain())
     }
 
     /// Once it has caught up: tells what a closed turn has used.
@@ -302,7 +350,49 @@ impl Feed {
         Ok(())
     }
 
+    /// The session to ask after beside its rows: one in which something happens, or any where that is `due`.
+    #[must_use]
+    pub fn watched(&self, due: bool) -> Option<&HermesSessionId> {
+        let following = self.following.as_ref()?;
+        (due || following.untold || self.watch.is_awake()).then_some(&following.session)
+    }
+
+    /// Tells of a compaction that has begun.
+    pub fn tell_beginning(&mut self, seen: &Seen) {
+        let Some(following) = &self.following else { return };
+        if let Some(lock) = self.watch.beginning(&following.session, seen)
+            && self.lane.has_room()
+        {
+            self.watch.begun(lock);
+            self.send(Reading::Beside(Beside::Compacting));
+        }
+    }
+
+    /// Tells what else has changed, once it has caught up: behind all rows that were there when it was looked at.
+    pub fn tell_beside(&mut self, open: &Open, seen: &Seen) {
+        let Some(following) = self.following.as_mut().filter(|following| following.caught_up) else { return };
+        let session = following.session.clone();
+        self.watch.see(&session, seen);
+        while let Some(news) = self.watch.news(&session, seen) {
+            following.untold = !self.lane.has_room();
+            if following.untold {
+                return;
+            }
+            self.watch.told(&news);
+            let news = match news {
+                Beside::Title(title) => Beside::Title(open.name(&session, &title).unwrap_or(title)),
+                other => other,
+            };
+            // Room was asked for, as in `send`.
+            let _ = self.lane.readings.try_send(Reading::Beside(news));
+        }
+        following.untold = false;
+    }
+
     fn send(&self, reading: Reading) {
+        if let Reading::Row(row) = &reading {
+            self.lane.waiting.fetch_add(row.bytes(), Ordering::SeqCst);
+        }
         // Room was asked for, and only this thread sends. A lane that has ended is found by `is_alive`.
         let _ = self.lane.readings.try_send(reading);
     }

@@ -13,6 +13,10 @@ use crate::ids::MessageId;
 /// Two times that are closer than this, in s, are the same: a microsecond is Hermes's step.
 const SAME: f64 = 0.5e-6;
 
+/// After so many deleted rows one behind the other, no row is looked for any further back: a session that Hermes
+/// deleted may have had a hundred thousand.
+const DELETED: usize = 256;
+
 /// A remembered row.
 pub type Remembered = (MessageId, Trace);
 
@@ -29,20 +33,25 @@ pub struct Memory {
     delivered: Delivered,
     waiting: VecDeque<Remembered>,
     room: usize,
+    /// Where an older copy of the database ended. What the ledger holds behind it is of the time before, until the
+    /// lane has come to the rows that were read since.
+    rewound: Option<MessageId>,
 }
 
 impl Memory {
     /// Remembers what `delivered` knows, and `room` rows more.
     #[must_use]
     pub fn new(delivered: Delivered, room: usize) -> Self {
-        Self { delivered, waiting: VecDeque::new(), room }
+        Self { delivered, waiting: VecDeque::new(), room, rewound: None }
     }
 
     /// A row is on its way.
     pub fn note(&mut self, row: MessageId, trace: Option<Trace>) {
         if let Some(trace) = trace {
-            if self.waiting.len() >= self.room {
-                self.waiting.pop_front();
+            if self.waiting.len() >= self.room
+                && let Some((delivered, _)) = self.waiting.pop_front()
+            {
+                self.rewound = self.rewound.filter(|rewound| delivered <= *rewound);
             }
             self.waiting.push_back((row, trace));
         }
@@ -51,21 +60,31 @@ impl Memory {
     /// Rows on their way are not delivered: they will be read again, from behind `row`.
     pub fn forget_behind(&mut self, row: MessageId) {
         self.waiting.retain(|(id, _)| *id <= row);
+        self.rewound = None;
+    }
+
+    /// The rows behind `row` are gone, and their ids will be given to others.
+    pub fn rewind_to(&mut self, row: MessageId) {
+        self.forget_behind(row);
+        self.rewound = Some(row);
     }
 
     /// The rows of a range.
     #[must_use]
     pub fn range(&self, range: Range<MessageId>) -> Vec<Remembered> {
         let mut rows = (self.delivered.range)(range.clone());
+        rows.retain(|(id, _)| self.rewound.is_none_or(|rewound| *id <= rewound));
         rows.extend(self.waiting.iter().filter(|(id, _)| range.contains(id)));
         rows
     }
 
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
-        match (waiting, (self.delivered.before)(row)) {
-            // One and the same row: the lane has yet to tell the ledger that an older copy has taken the ids back.
-            (Some(a), Some(b)) => Some(if b.0 > a.0 { b } else { a }),
+        let last =
+            self.rewound.map_or(row, |rewound| row.min(MessageId::new(rewound.get().saturating_add(1))));
+        match (waiting, (self.delivered.before)(last)) {
+            // Of two rows of one id the waiting one is the newer: the other was read from a database since replaced.
+            (Some(a), Some(b)) => Some(if a.0 >= b.0 { a } else { b }),
             (a, b) => a.or(b),
         }
     }
@@ -76,18 +95,42 @@ impl Memory {
     /// The sign is an id that now belongs to a row of another time, or is still to be given again. A row that was
     /// deleted, or whose content was rewritten in its place, is none.
     pub fn rewound_to(&self, open: &Open, read_to: MessageId) -> Result<Option<MessageId>, SourceError> {
-        let mut ids_are_reused = false;
+        let (mut ids_are_reused, mut deleted) = (false, 0);
+        let given = open.highest_id_given()?;
         let mut before = MessageId::new(read_to.get().saturating_add(1));
         while let Some((row, trace)) = self.before(before) {
             match open.timestamp(row)? {
                 Some(now) if (now - trace.timestamp).abs() < SAME => {
                     return Ok(ids_are_reused.then_some(row));
                 }
-                Some(_) => ids_are_reused = true,
-                None => ids_are_reused |= open.highest_id_given()?.is_some_and(|given| given < row),
+                Some(_) => (ids_are_reused, deleted) = (true, 0),
+                None if given.is_some_and(|given| given < row) => (ids_are_reused, deleted) = (true, 0),
+                None => deleted += 1,
+            }
+            if deleted > DELETED && !ids_are_reused {
+                return Ok(None);
             }
             before = row;
         }
         Ok(ids_are_reused.then_some(MessageId::ZERO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remembered(row: i64, timestamp: f64) -> Remembered {
+        (MessageId::new(row), Trace { key: 1, timestamp })
+    }
+
+    #[test]
+    fn a_row_that_waits_goes_before_a_delivered_one_of_the_same_id() {
+        let delivered =
+            Delivered { range: Box::new(|_| Vec::new()), before: Box::new(|_| Some(remembered(4, 100.0))) };
+        let mut memory = Memory::new(delivered, 8);
+        let (id, trace) = remembered(4, 200.0);
+        memory.note(id, Some(trace));
+        assert_eq!(memory.before(MessageId::new(5)), Some(remembered(4, 200.0)));
     }
 }

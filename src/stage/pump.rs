@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::beside;
 use super::feed::Feed;
 use crate::hermes::{Limits, Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
@@ -12,8 +13,8 @@ const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
 /// How often a change is reason enough to ask, where no session was created.
 const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
 
-/// When to ask what seldom changes: whether a session was continued in another one, and whether an older copy of
-/// the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
+/// When to ask what seldom changes: which session is a terminal's, whether a session was continued in another one,
+/// and whether an older copy of the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
 #[derive(Debug)]
 pub struct Occasions {
     newest_session: i64,
@@ -62,12 +63,13 @@ pub fn pump(
         feed.expect_more();
     }
     let mut due_elsewhere = due;
-    let mut is_older = false;
+    let mut is_older = find_places(open, feeds, due)?;
+    // Before the rows: what is said of a session then stands behind rows that this look reads.
+    let seen = beside::look(open, feeds, due);
+    for feed in feeds.iter_mut() {
+        feed.tell_beginning(&seen);
+    }
     loop {
-        bind(open, feeds)?;
-        for feed in feeds.iter_mut() {
-            is_older |= feed.find_place(open)?;
-        }
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = feeds.iter().any(Feed::is_lost);
         // A terminal that leaves its session changes the database without a row for anyone.
@@ -82,9 +84,14 @@ pub fn pump(
             went_on |= follow_terminals(open, feeds)?;
         }
         if !went_on {
-            return Ok(is_older);
+            break;
         }
+        is_older |= find_places(open, feeds, true)?;
     }
+    for feed in feeds.iter_mut() {
+        feed.tell_beside(open, &seen);
+    }
+    Ok(is_older)
 }
 
 /// Follows the terminals that have left their sessions. Returns whether one did.
@@ -101,10 +108,22 @@ fn follow_terminals(open: &Open, feeds: &mut [Feed]) -> Result<bool, SourceError
     Ok(went_on)
 }
 
-/// Finds the sessions of the feeds that have none.
-fn bind(open: &Open, feeds: &mut [Feed]) -> Result<(), SourceError> {
+/// Finds the sessions of the feeds that have none, and the places of those whose is in doubt. Returns whether the
+/// database turned out to be an older copy of what was read.
+fn find_places(open: &Open, feeds: &mut [Feed], due: bool) -> Result<bool, SourceError> {
+    bind(open, feeds, due)?;
+    let mut is_older = false;
+    for feed in feeds.iter_mut() {
+        is_older |= feed.find_place(open)?;
+    }
+    Ok(is_older)
+}
+
+/// Finds the sessions of the feeds that have none. To look through all sessions of the database is for when it is
+/// `due`: a feed may have to wait for its session for days.
+fn bind(open: &Open, feeds: &mut [Feed], due: bool) -> Result<(), SourceError> {
     for at in 0..feeds.len() {
-        if feeds.get(at).is_some_and(Feed::is_bound) {
+        if feeds.get(at).is_none_or(|feed| feed.is_bound() || !(due || feed.is_named())) {
             continue;
         }
         let others = feeds.iter().enumerate().filter(|(other, _)| *other != at);

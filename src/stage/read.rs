@@ -41,13 +41,6 @@ pub enum Control {
         /// What it has delivered.
         resume: Option<Binding>,
     },
-    /// A sibling has the older right to a mirror's session.
-    Release {
-        /// Which mirror.
-        feed: usize,
-        /// What it has delivered.
-        resume: Option<Binding>,
-    },
     /// Read no more.
     Stop,
 }
@@ -169,12 +162,7 @@ impl Reader {
                     if let Some(feed) = self.feeds.get_mut(feed) {
                         feed.restart(lane, resume);
                     }
-                    self.look_again();
-                }
-                Control::Release { feed, resume } => {
-                    if let Some(feed) = self.feeds.get_mut(feed) {
-                        feed.release(resume);
-                    }
+                    self.occasions = Occasions::default();
                     self.look_again();
                 }
             }

@@ -4,13 +4,16 @@
 //! says; there is no error to return.
 
 use crate::config;
-use crate::event::{Compaction, Item, Reading, Role, Row, RowItems, Standing, Step, TurnEffect};
+use crate::event::{
+    Beside, Compaction, Item, Notes, Reading, Role, Row, RowItems, Standing, Step, TurnEffect,
+};
 use crate::hermes::content::{self, Content};
 use crate::hermes::synthetic::{self, Origin};
 use crate::hermes::{tool_calls, turn};
 
 mod cut;
 pub mod egress;
+mod notes;
 
 use egress::Egress;
 
@@ -43,6 +46,8 @@ impl Transform {
             Reading::Rewound(row) => Step::Rewound(row),
             Reading::Row(row) => Step::Row(self.row(row)),
             Reading::Usage(usage) => Step::Usage(usage),
+            Reading::Beside(Beside::Title(title)) => Step::Beside(Beside::Title(self.title(&title))),
+            Reading::Beside(beside) => Step::Beside(beside),
         }
     }
 
@@ -50,19 +55,21 @@ impl Transform {
         let (id, trace) = (row.id, row.trace);
         let counts_as_turn_end =
             row.role == Role::Assistant && !tool_calls::is_well_formed_list(row.tool_calls.as_deref());
+        let notes = if row.standing == Standing::New { self.notes(&row) } else { Notes::default() };
         let (effect, items) = match row.standing {
             Standing::Repeated | Standing::TakenBack => (TurnEffect::None, Vec::new()),
             Standing::Summary(compaction) => {
                 (TurnEffect::None, vec![Item::Compaction(self.compaction(*compaction))])
             }
             Standing::New => match row.role {
+                Role::User if turn::is_aside(&row) => (TurnEffect::None, self.user(&row)),
                 Role::User => (TurnEffect::Opens, self.user(&row)),
                 Role::Assistant => self.assistant(&row),
                 Role::Tool => (TurnEffect::Continues, vec![self.output(&row)]),
                 Role::Other => (TurnEffect::None, Vec::new()),
             },
         };
-        RowItems { row: id, trace, effect, counts_as_turn_end, items }
+        RowItems { row: id, trace, effect, counts_as_turn_end, items, notes }
     }
 
     /// A message in the user's role; none for a row without text and images, or one that is to be skipped.

@@ -3,19 +3,42 @@
 //! A user row opens a turn, an assistant row without tool calls closes it. All items between carry the
 //! response id of the opener; a `running` edge goes before the first of them, an `idle` edge behind the last.
 //! Turns are counted as rows pass by, never by asking the database again.
+//!
+//! Not every turn is closed by a row: Hermes is killed, a model call fails. Such a turn is settled on evidence.
+//! - The next user row settles the one that is open, before its own turn begins.
+//! - But where calls of the open turn have no result yet, that row may be another process's, on the same session
+//!   (facts/hermes.md 1.13). The open turn is set aside: a result that comes for it is shown under its id, and it
+//!   is settled when the turn that took its place is (`aside`).
+//! - The session's end settles the open turn.
+//!
+//! Should rows of a settled turn come after all, it goes on under its own id.
 
-use crate::event::{Delivery, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect, Usage};
+use crate::event::{Beside, Delivery, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect};
 use crate::ids::{MessageId, ResponseId};
+
+mod aside;
+mod interrupts;
+mod notices;
+
+use aside::{Calls, SetAside};
+use interrupts::Interrupts;
+use notices::Notices;
 
 /// The stage: where one conversation's turn stands.
 #[derive(Debug, Default)]
 pub struct Turns {
     open: Option<OpenTurn>,
+    /// Calls of the open turn that have no result yet.
+    calls: Calls,
+    aside: SetAside,
     closed: u64,
     partial: Option<(MessageId, u32)>,
+    /// Whether a session was bound before: the next one is another.
+    bound: bool,
     /// Of the row that is taken now.
     trace: Option<Trace>,
-    usage: Option<Usage>,
+    interrupts: Interrupts,
+    notices: Notices,
 }
 
 impl Turns {
@@ -31,6 +54,16 @@ impl Turns {
         self.open.as_ref().filter(|turn| !turn.closed).map(|turn| &turn.id)
     }
 
+    /// What an earlier run left: the turn at the cursor, if it was settled and no row had closed it, and the title
+    /// that the conversation was given.
+    pub fn recall(&mut self, lapsed: Option<ResponseId>, title: Option<String>) {
+        self.aside = SetAside::default();
+        if let Some(turn) = lapsed {
+            self.aside.lapse(turn, Calls::default());
+        }
+        self.notices.recall_title(title);
+    }
+
     /// What the next step asks to be delivered, in order.
     pub fn apply(&mut self, step: Step) -> Vec<Delivery> {
         match step {
@@ -41,25 +74,36 @@ impl Turns {
             }
             Step::Rewound(_) => {
                 (self.open, self.partial) = (None, None);
+                self.calls.clear();
+                self.aside = SetAside::default();
                 Vec::new()
             }
             Step::Row(row) => self.row(row),
-            Step::Usage(usage) => self.usage(usage),
+            Step::Usage(usage) => self.notices.usage(usage),
+            Step::Beside(Beside::Ended) => self.lapse(),
+            Step::Beside(beside) => self.notices.beside(beside),
         }
     }
 
     /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.trace = None;
-        let left =
-            self.open.take().filter(|turn| resume.turn.as_ref().is_none_or(|known| known.id != turn.id));
-        let mut deliveries: Vec<_> = left
-            .map(|turn| Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: None })
-            .into_iter()
-            .collect();
+        let mut deliveries = Vec::new();
+        if std::mem::replace(&mut self.bound, true) {
+            deliveries = self.lapse();
+            self.aside = SetAside::default();
+        }
         self.partial = resume.partial;
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
+        self.calls.clear();
+        for (turn, calls) in resume.calls.into_iter().rev() {
+            if self.open.as_ref().is_some_and(|open| open.id == turn) {
+                self.calls = Calls::of(calls);
+            } else {
+                let _ = self.aside.put(turn, Calls::of(calls));
+            }
+        }
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
@@ -70,7 +114,7 @@ impl Turns {
             }
             Some(turn) => {
                 self.open = Some(turn.clone());
-                deliveries.push(Delivery { post: Some(Post::Running { turn: turn.id }), mark: None });
+                deliveries.push(running(turn.id));
             }
             None => {}
         }
@@ -79,12 +123,39 @@ impl Turns {
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
         self.trace = row.trace;
-        let mut deliveries = self.begin(&row);
+        let late = self.aside.answered_by(&row);
+        let mut deliveries = self.begin(&row, late.as_ref());
+        self.calls.pass(&row.items);
         self.closed += u64::from(row.counts_as_turn_end);
         let closes = row.effect == TurnEffect::Closes;
         if closes && let Some(turn) = &mut self.open {
             turn.closed = true;
         }
+        let interrupted = self.interrupts.pass(&row);
+        let (id, todos) = (row.row, row.notes.todos.clone());
+        let shows_boundary = notices::shows_boundary(&row);
+        let turn = late.or_else(|| self.open.as_ref().map(|turn| turn.id.clone()));
+        let turn = turn.unwrap_or_else(|| ResponseId::for_turn(id));
+        self.items(row, &turn, &mut deliveries);
+        deliveries.extend(todos.and_then(|todos| self.notices.todos(todos)));
+        if shows_boundary {
+            deliveries.extend(self.notices.compacted());
+        }
+        if closes {
+            self.open = None;
+            self.calls.clear();
+            if interrupted {
+                deliveries.push(notices::interrupted(&turn));
+            }
+            deliveries.extend(self.aside.settle().into_iter().map(idle));
+            let mark = self.mark(id, None);
+            deliveries.push(Delivery { post: Some(Post::Idle { turn, failed: false }), mark: Some(mark) });
+        }
+        deliveries
+    }
+
+    /// The row's items, but for those that were delivered before; and the cursor behind them.
+    fn items(&mut self, row: RowItems, turn: &ResponseId, deliveries: &mut Vec<Delivery>) {
         let delivered = match self.partial.take() {
             Some((partial, items)) if partial == row.row => items,
             other => {
@@ -92,7 +163,6 @@ impl Turns {
                 0
             }
         };
-        let turn = self.open.as_ref().map_or_else(|| ResponseId::for_turn(row.row), |turn| turn.id.clone());
         let count = row.items.len();
         let mut whole = count == 0;
         for (place, item) in (1_u32..).zip(row.items).filter(|(place, _)| *place > delivered) {
@@ -102,39 +172,54 @@ impl Turns {
             let post = Post::Item { item, turn: turn.clone(), row: row.row, place };
             deliveries.push(Delivery { post: Some(post), mark: Some(mark) });
         }
-        if !closes && (count == 0 || !whole) {
+        if row.effect != TurnEffect::Closes && (count == 0 || !whole) {
             // Nothing (more) to show: only the cursor moves.
             deliveries.push(Delivery { post: None, mark: Some(self.mark(row.row, None)) });
         }
-        if closes {
-            self.open = None;
-            let mark = self.mark(row.row, None);
-            deliveries.push(Delivery { post: Some(Post::Idle { turn, failed: false }), mark: Some(mark) });
-        }
+    }
+
+    /// Opens the turn that a user row begins, goes on with one that was settled, or recovers one whose beginning
+    /// was missed. `late`: the turn whose call the row answers, if that is not the open one.
+    fn begin(&mut self, row: &RowItems, late: Option<&ResponseId>) -> Vec<Delivery> {
+        let own = ResponseId::for_turn(row.row);
+        let mut deliveries = Vec::new();
+        let id = match row.effect {
+            TurnEffect::Opens => {
+                deliveries.extend(self.leave(&own));
+                own
+            }
+            TurnEffect::Continues | TurnEffect::Closes if self.open.is_none() => {
+                let (id, calls) = self.aside.take_up(late).unwrap_or((own, Calls::default()));
+                self.calls = calls;
+                id
+            }
+            _ => return deliveries,
+        };
+        self.open = Some(OpenTurn { id: id.clone(), closed: false });
+        deliveries.push(running(id));
         deliveries
     }
 
-    /// Opens the turn that a user row begins, or one whose beginning was missed.
-    fn begin(&mut self, row: &RowItems) -> Vec<Delivery> {
-        let opens = match row.effect {
-            TurnEffect::Opens => true,
-            TurnEffect::Continues | TurnEffect::Closes => self.open.is_none(),
-            TurnEffect::None => false,
+    /// Another turn takes the place of the one that is open.
+    fn leave(&mut self, next: &ResponseId) -> Option<Delivery> {
+        let calls = std::mem::take(&mut self.calls);
+        let Some(turn) = self.open.take().filter(|turn| turn.id != *next) else {
+            // Nothing of a turn that lapsed before a whole new one began is still to come.
+            self.aside.forget_lapsed();
+            return None;
         };
-        if !opens {
-            return Vec::new();
-        }
-        let id = ResponseId::for_turn(row.row);
-        self.open = Some(OpenTurn { id: id.clone(), closed: false });
-        vec![Delivery { post: Some(Post::Running { turn: id }), mark: None }]
+        let settled = if calls.is_empty() { Some(turn.id) } else { self.aside.put(turn.id, calls) };
+        settled.map(idle)
     }
 
-    fn usage(&mut self, usage: Usage) -> Vec<Delivery> {
-        if self.usage.as_ref() == Some(&usage) {
-            return Vec::new();
+    /// The session was ended: what is still open will not be closed by a row.
+    fn lapse(&mut self) -> Vec<Delivery> {
+        let mut settled = self.aside.settle();
+        if let Some(turn) = self.open.take() {
+            self.aside.lapse(turn.id.clone(), std::mem::take(&mut self.calls));
+            settled.push(turn.id);
         }
-        self.usage = Some(usage.clone());
-        vec![Delivery { post: Some(Post::Usage(usage)), mark: None }]
+        settled.into_iter().map(idle).collect()
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
@@ -143,134 +228,14 @@ impl Turns {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::event::{Binding, Item};
-    use crate::ids::HermesSessionId;
-
-    fn row(id: i64, effect: TurnEffect, items: &[&str]) -> Step {
-        let items = items.iter().map(|text| Item::Assistant { text: (*text).to_owned() }).collect();
-        let counts_as_turn_end = effect == TurnEffect::Closes;
-        Step::Row(RowItems { row: MessageId::new(id), trace: None, effect, counts_as_turn_end, items })
-    }
-
-    /// `R7` running, `I7` idle, `text@7` an item, `>7` the cursor alone; each with the mark behind it.
-    fn show(deliveries: &[Delivery]) -> Vec<String> {
-        let short = |id: &ResponseId| id.as_str().replace("hermes_turn_", "");
-        let one = |delivery: &Delivery| {
-            let post = match &delivery.post {
-                Some(Post::Running { turn }) => format!("R{}", short(turn)),
-                Some(Post::Idle { turn, .. }) => format!("I{}", short(turn)),
-                Some(Post::Item { item: Item::Assistant { text }, turn, .. }) => {
-                    format!("{text}@{}", short(turn))
-                }
-                Some(other) => format!("{other:?}"),
-                None => String::new(),
-            };
-            let mark = delivery.mark.as_ref().map_or_else(String::new, |mark| {
-                let items = mark.items.map_or_else(String::new, |n| format!(".{n}"));
-                let turn = mark.turn.as_ref().map_or_else(String::new, |turn| {
-                    format!(" {}{}", if turn.closed { "owes" } else { "in" }, short(&turn.id))
-                });
-                format!(">{}{items}{turn}", mark.row)
-            });
-            post + &mark
-        };
-        deliveries.iter().map(one).collect()
-    }
-
-    fn all(turns: &mut Turns, steps: Vec<Step>) -> Vec<String> {
-        steps.into_iter().flat_map(|step| show(&turns.apply(step))).collect()
-    }
-
-    #[test]
-    fn a_turn_runs_from_its_user_row_to_the_answer_and_is_idle_behind_it() {
-        let steps = vec![
-            row(1, TurnEffect::Opens, &["hi"]),
-            row(2, TurnEffect::Continues, &["a", "b"]),
-            row(3, TurnEffect::Continues, &["out"]),
-            row(4, TurnEffect::Closes, &["bye"]),
-        ];
-        let expected =
-            ["R1", "hi@1>1 in1", "a@1>2.1 in1", "b@1>2 in1", "out@1>3 in1", "bye@1>4 owes1", "I1>4"];
-        assert_eq!(all(&mut Turns::new(), steps), expected);
-    }
-
-    #[test]
-    fn three_turns_in_one_read_give_three_idle_edges_each_behind_its_own_items() {
-        let steps = (0..3)
-            .flat_map(|n| {
-                [row(2 * n + 1, TurnEffect::Opens, &["q"]), row(2 * n + 2, TurnEffect::Closes, &["a"])]
-            })
-            .collect();
-        let shown = all(&mut Turns::new(), steps);
-        let edges: Vec<_> = shown.iter().filter(|s| s.starts_with(['R', 'I'])).map(|s| &s[..2]).collect();
-        assert_eq!(edges, ["R1", "I1", "R3", "I3", "R5", "I5"]);
-    }
-
-    #[test]
-    fn an_empty_final_answer_closes_the_turn() {
-        let steps = vec![row(1, TurnEffect::Opens, &["q"]), row(2, TurnEffect::Closes, &[])];
-        assert_eq!(all(&mut Turns::new(), steps), ["R1", "q@1>1 in1", "I1>2"]);
-    }
-
-    #[test]
-    fn a_repeat_moves_the_cursor_and_leaves_the_turn_open() {
-        let steps = vec![
-            row(1, TurnEffect::Opens, &["q"]),
-            row(2, TurnEffect::None, &[]),
-            row(3, TurnEffect::Closes, &["a"]),
-        ];
-        assert_eq!(all(&mut Turns::new(), steps), ["R1", "q@1>1 in1", ">2 in1", "a@1>3 owes1", "I1>3"]);
-    }
-
-    #[test]
-    fn a_start_that_was_missed_is_recovered_from_the_first_row_seen() {
-        let steps = vec![row(5, TurnEffect::Continues, &["a"]), row(6, TurnEffect::Closes, &["b"])];
-        assert_eq!(all(&mut Turns::new(), steps), ["R5", "a@5>5 in5", "b@5>6 owes5", "I5>6"]);
-    }
-
-    fn bound(last: i64, partial: Option<(i64, u32)>, turn: Option<(i64, bool)>) -> Step {
-        let resume = Resume {
-            last: MessageId::new(last),
-            begins: false,
-            partial: partial.map(|(row, items)| (MessageId::new(row), items)),
-            turn: turn.map(|(id, closed)| OpenTurn { id: ResponseId::for_turn(MessageId::new(id)), closed }),
-            closed_turns: Some(0),
-        };
-        Step::Bound(Binding { session: HermesSessionId::new("s"), resume })
-    }
-
-    #[test]
-    fn a_restart_inside_a_row_goes_on_with_its_next_item() {
-        let steps = vec![
-            bound(1, Some((2, 1)), Some((1, false))),
-            row(2, TurnEffect::Continues, &["a", "b", "c"]),
-            row(3, TurnEffect::Closes, &["d"]),
-        ];
-        let expected = ["R1", "b@1>2.2 in1", "c@1>2 in1", "d@1>3 owes1", "I1>3"];
-        assert_eq!(all(&mut Turns::new(), steps), expected);
-    }
-
-    #[test]
-    fn a_row_that_became_shorter_than_what_was_delivered_of_it_is_passed() {
-        let steps = vec![bound(1, Some((2, 3)), Some((1, false))), row(2, TurnEffect::Continues, &["a"])];
-        assert_eq!(all(&mut Turns::new(), steps), ["R1", ">2 in1"]);
-    }
-
-    #[test]
-    fn an_idle_edge_that_was_owed_at_the_stop_is_delivered_at_the_start() {
-        let steps = vec![bound(4, None, Some((1, true))), row(5, TurnEffect::Opens, &["q"])];
-        assert_eq!(all(&mut Turns::new(), steps), ["I1>4", "R5", "q@5>5 in5"]);
-    }
-
-    #[test]
-    fn usage_is_told_once_while_it_stays_the_same() {
-        let usage = Usage { input_tokens: 5, ..Usage::default() };
-        let mut turns = Turns::new();
-        assert_eq!(turns.apply(Step::Usage(usage.clone())).len(), 1);
-        assert_eq!(turns.apply(Step::Usage(usage.clone())).len(), 0);
-        assert_eq!(turns.apply(Step::Usage(Usage { input_tokens: 6, ..usage })).len(), 1);
-    }
+fn running(turn: ResponseId) -> Delivery {
+    Delivery { post: Some(Post::Running { turn }), mark: None }
 }
+
+/// The edge of a turn that no row closed. The cursor does not move with it.
+fn idle(turn: ResponseId) -> Delivery {
+    Delivery { post: Some(Post::Idle { turn, failed: false }), mark: None }
+}
+
+#[cfg(test)]
+mod tests;

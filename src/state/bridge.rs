@@ -107,6 +107,7 @@ impl Bridge {
             partial: self.cursor.partial,
             turn: self.cursor.turn.clone().map(|id| OpenTurn { id, closed: false }),
             closed_turns: self.closed_turns,
+            calls: Vec::new(),
         };
         Some(Binding { session, resume })
     }

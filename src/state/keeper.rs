@@ -178,6 +178,19 @@ impl Keeper {
         Ok(waiting || self.account.has_dead_letter(turn)?)
     }
 
+    /// Whether the turn's closing edge was sent, or is tried again on its own.
+    pub fn is_settled(&self, turn: &ResponseId) -> Result<bool, StateError> {
+        let waiting =
+            self.unwritten_records().any(|record| record.edge.as_ref().is_some_and(|(of, _)| of == turn));
+        Ok(waiting || self.account.is_settled(turn)?)
+    }
+
+    /// The title that the conversation was last given.
+    pub fn title(&self) -> Result<Option<String>, StateError> {
+        let waiting = self.unwritten_records().filter_map(|record| record.title.clone()).last();
+        Ok(waiting.or(self.account.title()?))
+    }
+
     /// Turns whose closing edge is still owed.
     pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
         self.account.owed()

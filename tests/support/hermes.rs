@@ -1,4 +1,5 @@
 //! Hermes's own `SessionDB`, driven line by line through `hermes_writer.py`.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,7 +18,16 @@ pub struct HermesWriter {
 impl HermesWriter {
     /// Starts the writer; `home` becomes its HOME and its Hermes home, so that no real one is touched.
     pub fn start(python: &Path, home: &Path) -> Self {
-        let mut child = Command::new(python)
+        Self::start_with(python, None, home)
+    }
+
+    /// The same with the modules of another version, in the directory `modules`.
+    pub fn start_with(python: &Path, modules: Option<&Path>, home: &Path) -> Self {
+        let mut command = Command::new(python);
+        if let Some(modules) = modules {
+            command.env("PYTHONPATH", modules);
+        }
+        let mut child = command
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hermes_writer.py"))
             .env("HOME", home)
             .env("HERMES_HOME", home)
@@ -96,7 +106,7 @@ impl HermesWriter {
     /// A summary as this version of Hermes frames it.
     pub fn framed(&self, summary: &str) -> String {
         let (prefix, end) = self.framing.as_ref().expect("this version of Hermes frames summaries");
-        format!("{prefix}\n{summary}\n\n{end}")
+        format!("{prefix}\n{summary}\n\n{end}").trim_end().to_owned()
     }
 }
 

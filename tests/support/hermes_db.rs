@@ -71,7 +71,11 @@ impl HermesDb {
         let sessions = format!("CREATE TABLE sessions ({});", columns(SESSIONS));
         let messages = format!("CREATE TABLE messages ({});", columns(MESSAGES));
         let active = if self.version >= Version::V18 { INDEXES_ON_ACTIVE } else { "" };
-        let schema = format!("BEGIN IMMEDIATE; {sessions} {messages} {INDEXES} {active} {FULL_TEXT} COMMIT;");
+        let locks = if self.version >= Version::V18 { LOCKS } else { "" };
+        let usage = if self.version >= Version::V19 { MODEL_USAGE } else { "" };
+        let schema = format!(
+            "BEGIN IMMEDIATE; {sessions} {messages} {locks} {usage} {INDEXES} {active} {FULL_TEXT} COMMIT;"
+        );
         self.conn.execute_batch(&schema).unwrap();
     }
 
@@ -181,7 +185,8 @@ impl HermesDb {
         self.end_session(parent, "compression");
         self.session_with(child, &[("parent_session_id", parent.to_owned().into()), ("cwd", Value::Null)]);
         self.commit(|write| {
-            write.execute("UPDATE sessions SET title = id || ' #2' WHERE id = ?1", [child]).unwrap();
+            let number = "UPDATE sessions SET title = (SELECT title || ' #2' FROM sessions WHERE id = ?2) WHERE id = ?1";
+            write.execute(number, [child, parent]).unwrap();
         });
     }
 
@@ -327,6 +332,16 @@ const MESSAGES: &[(Version, &str)] = &[
     (Version::V20, "display_kind TEXT"),
     (Version::V20, "display_metadata TEXT"),
 ];
+
+const LOCKS: &str = "CREATE TABLE compression_locks (session_id TEXT PRIMARY KEY, holder TEXT NOT NULL,
+  acquired_at REAL NOT NULL, expires_at REAL NOT NULL);";
+
+const MODEL_USAGE: &str = "CREATE TABLE session_model_usage (
+  session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, model TEXT NOT NULL,
+  task TEXT NOT NULL DEFAULT '', input_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
+  cache_read_tokens INTEGER NOT NULL DEFAULT 0, cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+  reasoning_tokens INTEGER NOT NULL DEFAULT 0, estimated_cost_usd REAL NOT NULL DEFAULT 0,
+  actual_cost_usd REAL NOT NULL DEFAULT 0, last_seen REAL, PRIMARY KEY (session_id, model, task));";
 
 const INDEXES: &str = "CREATE INDEX idx_sessions_source ON sessions(source);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);

@@ -123,7 +123,11 @@ pub fn framed(summary: &str) -> String {
 
 /// A kept row's text with the summary merged into it.
 pub fn merged(old: &str, summary: &str) -> String {
-    let framed = framed(summary);
+    merged_into(old, &framed(summary))
+}
+
+/// The same with a summary in its frame.
+pub fn merged_into(old: &str, framed: &str) -> String {
     format!(
         "[PRIOR CONTEXT — for reference only; not a new message]\n{old}\n\n\
          [END OF PRIOR CONTEXT — COMPACTION SUMMARY BELOW]\n\n{framed}"

@@ -4,6 +4,7 @@
 
 pub mod acts;
 pub mod fault;
+pub mod hermes_beside;
 pub mod hermes_db;
 pub mod hermes_message;
 pub mod http;

@@ -301,10 +301,12 @@ fn live(kind: &str, data: &Map<String, Value>) -> Result<(), Refusal> {
                 && optional(data, "response_id", Value::is_string)
         }
         "external_session_usage" => usage(data),
-        "external_session_title" => filled("title"),
+        "external_session_title" => filled("title") && title(data),
         "external_model_change" => filled("model"),
         "external_session_interrupted" => optional(data, "response_id", Value::is_string),
-        "external_session_todos" => data.get("todos").is_some_and(Value::is_array),
+        "external_session_todos" => {
+            data.get("todos").and_then(Value::as_array).is_some_and(|list| todos(list))
+        }
         "external_compaction_status" => one_of("status", &["in_progress", "completed", "failed"]),
         _ => return Err(invalid("unknown event type")),
     };
@@ -319,4 +321,22 @@ fn usage(data: &Map<String, Value>) -> bool {
         && optional(data, "cumulative_cache_read_input_tokens", Value::is_u64)
         && optional(data, "cumulative_cost_usd", |cost| cost.as_f64().is_some_and(|cost| cost >= 0.0))
         && optional(data, "model", Value::is_string)
+}
+
+/// One line of at most 200 characters.
+fn title(data: &Map<String, Value>) -> bool {
+    let title = data.get("title").and_then(Value::as_str).unwrap_or_default();
+    !title.contains(['\n', '\r']) && title.chars().count() <= 200
+}
+
+/// At most 100 entries, 256 KiB in all. The real server leaves malformed entries out; this one refuses them.
+fn todos(list: &[Value]) -> bool {
+    let entry = |todo: &Value| {
+        let status = todo["status"].as_str().unwrap_or_default();
+        todo["content"].is_string()
+            && todo["activeForm"].is_string()
+            && ["pending", "in_progress", "completed"].contains(&status)
+    };
+    let size = Value::from(list.to_vec()).to_string().len();
+    list.len() <= 100 && size <= 256 << 10 && list.iter().all(entry)
 }

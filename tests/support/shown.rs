@@ -4,7 +4,8 @@ use serde_json::Value;
 
 /// One line for each event, in order:
 /// `running 1`, `idle 1`, `1 user: text`, `1 meta: text`, `1 agent: text`, `1 call c1 terminal {}`, `1 output c1: text`,
-/// `think: text`, `compaction: summary`. The number is the turn's opener. A `running` that only says again what was
+/// `think: text`, `compaction: summary`, `compaction in_progress`, `title: text`, `model: name`, `interrupted 1`,
+/// `todos: [x] one, [>] two, [ ] three`. The number is the turn's opener. A `running` that only says again what was
 /// said is left out, and so is usage.
 pub fn shown(events: &[Value]) -> Vec<String> {
     let mut running = None;
@@ -24,10 +25,28 @@ pub fn shown(events: &[Value]) -> Vec<String> {
             "external_output_reasoning_delta" => lines.push(format!("think: {}", word(&data["delta"]))),
             "compaction" => lines.push(format!("compaction: {}", word(&data["summary"]))),
             "external_session_usage" => {}
+            "external_compaction_status" => lines.push(format!("compaction {}", word(&data["status"]))),
+            "external_session_title" => lines.push(format!("title: {}", word(&data["title"]))),
+            "external_model_change" => lines.push(format!("model: {}", word(&data["model"]))),
+            "external_session_interrupted" => lines.push(format!("interrupted {}", turn(data))),
+            "external_session_todos" => lines.push(format!("todos: {}", todos(data))),
             other => lines.push(other.to_owned()),
         }
     }
     lines
+}
+
+fn todos(data: &Value) -> String {
+    let entry = |todo: &Value| {
+        let mark = match word(&todo["status"]) {
+            "completed" => "x",
+            "in_progress" => ">",
+            _ => " ",
+        };
+        format!("[{mark}] {}", word(&todo["content"]))
+    };
+    let list = data["todos"].as_array().cloned().unwrap_or_default();
+    list.iter().map(entry).collect::<Vec<_>>().join(", ")
 }
 
 fn item(data: &Value) -> String {

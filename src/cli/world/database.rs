@@ -71,6 +71,11 @@ fn trouble(error: &SourceError) -> Finding {
             "start Hermes; the mirror waits for the file. If Hermes runs already, it keeps its sessions elsewhere: \
              set `db` in [source]",
         ),
+        SourceError::NotFile(path) => Finding::fail(
+            DATABASE,
+            format!("{} is not a file", path.display()),
+            "let `db` in [source] name the database itself, not its directory",
+        ),
         SourceError::NotHermes { path, lacks } => Finding::warn(
             DATABASE,
             format!("{} does not hold Hermes's tables: {lacks}", path.display()),

@@ -26,13 +26,15 @@ impl Feed {
         );
         *following = Following {
             session: child.clone(),
-            read_to: MessageId::new(first.get() - 1),
+            read_to: MessageId::new(first.get().saturating_sub(1)),
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,
-            empty: false,
+            untold: false,
+            first: Some(first),
             place: following.place,
         };
+        self.watch.follow();
         self.send(Reading::Continued(child));
         Ok(true)
     }
@@ -51,7 +53,7 @@ impl Feed {
         if !following.caught_up || following.turn_closed || !self.lane.has_room() {
             return Ok(false);
         }
-        if following.empty && open.session(&following.session)?.is_none() {
+        if following.first.is_none() && open.session(&following.session)?.is_none() {
             tracing::info!(
                 conversation = %self.conversation, session = %following.session,
                 "the empty session was discarded; looking for the terminal's next one"

@@ -73,7 +73,7 @@ impl Feed {
                 conversation = %self.conversation, %row, read_to = %following.read_to,
                 "an older copy of the database was put in its place; going on behind the last row that both have"
             );
-            self.memory.forget_behind(row);
+            self.memory.rewind_to(row);
             following.rewrites =
                 open.past(&following.session, row, &|range| self.memory.range(range))?.rewrites;
             following.read_to = row;

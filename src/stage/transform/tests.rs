@@ -1,3 +1,4 @@
+mod notes;
 mod secrets;
 
 use proptest::option::of as maybe;

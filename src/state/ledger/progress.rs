@@ -33,6 +33,8 @@ pub struct Record {
     pub edge: Option<(ResponseId, EdgeStatus)>,
     /// What the server refused.
     pub dead_letter: Option<NewDeadLetter>,
+    /// The title that the conversation was given.
+    pub title: Option<String>,
 }
 
 /// An item that the server has.
@@ -128,6 +130,7 @@ impl Account {
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
                     closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
+                    calls: Vec::new(),
                 },
             }))
         };
@@ -143,7 +146,7 @@ impl Account {
 
     /// A session was bound, to go on from `binding`.
     pub fn bind(&self, binding: &Binding) -> Result<(), StateError> {
-        let Resume { last, begins: _, partial, turn, closed_turns } = &binding.resume;
+        let Resume { last, begins: _, partial, turn, closed_turns, calls: _ } = &binding.resume;
         let parameters = params![
             self.id,
             binding.session.as_str(),
@@ -188,6 +191,11 @@ impl Account {
                 transaction
                     .prepare_cached("INSERT OR REPLACE INTO turn (mirror, turn, status) VALUES (?1, ?2, ?3)")?
                     .execute((self.id, turn.as_str(), status.as_str()))?;
+            }
+            if let Some(title) = &record.title {
+                transaction
+                    .prepare_cached("UPDATE mirror SET title = ?2 WHERE id = ?1")?
+                    .execute((self.id, title))?;
             }
             if let Some(mark) = &record.mark {
                 self.write_mark(&transaction, mark)?;
@@ -313,6 +321,23 @@ impl Account {
             rows.collect()
         };
         list().map_err(|e| self.ledger.error(e))
+    }
+
+    /// Whether the turn's closing edge was sent.
+    pub fn is_settled(&self, turn: &ResponseId) -> Result<bool, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached("SELECT 1 FROM turn WHERE mirror = ?1 AND turn = ?2")
+            .and_then(|mut s| s.query_row((self.id, turn.as_str()), |_| Ok(())).optional())
+            .map(|found| found.is_some())
+            .map_err(|e| self.ledger.error(e))
+    }
+
+    /// The title that the conversation was last given.
+    pub fn title(&self) -> Result<Option<String>, StateError> {
+        let conn = self.ledger.conn();
+        conn.prepare_cached("SELECT title FROM mirror WHERE id = ?1")
+            .and_then(|mut s| s.query_row([self.id], |row| row.get(0)))
+            .map_err(|e| self.ledger.error(e))
     }
 
     /// Whether an item of the turn was refused for good.

@@ -20,6 +20,8 @@ const STEPS: &[&str] = &["
         turn_closed  INTEGER NOT NULL DEFAULT 0,
         closed_turns INTEGER,
         searched     INTEGER NOT NULL DEFAULT 0,
+        -- The title that the conversation was last given: a person may have changed it there since.
+        title        TEXT,
         UNIQUE (server, conversation, source)
     );
     -- An item that the server acknowledged, or that was found there by read-back.

@@ -1,0 +1,210 @@
+//! Watching what Hermes writes down beside the messages: a session's name, its end, a compaction under way.
+//!
+//! No row announces these, so they are asked for. Which compactions run costs one query a wake, however many
+//! sessions are mirrored. Names and ends are asked for, in one query, of the sessions in which something happens;
+//! of the others only on the [occasions](super::pump::Occasions) on which everything is. Nothing waits for the
+//! answers, and a question that fails is asked again at the next wake.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::feed::Feed;
+use crate::event::{Beside, Row, Standing};
+use crate::hermes::{CompressionLock, Label, Open, turn};
+use crate::ids::HermesSessionId;
+
+/// For how long after its last row a session is asked after: a title takes the model a moment.
+const AWAKE: Duration = Duration::from_mins(1);
+
+/// What one look found.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The locks that count now; `None` where they could not be read.
+    locks: Option<Vec<CompressionLock>>,
+    labels: Vec<Label>,
+}
+
+/// Looks. `due`: at every session, not only those in which something happens.
+pub fn look(open: &Open, feeds: &[Feed], due: bool) -> Seen {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let locks = open.compression_locks().map(|mut locks| {
+        locks.retain(|lock| lock.expires_at >= now);
+        locks
+    });
+    let asked: Vec<_> = feeds.iter().filter_map(|feed| feed.watched(due)).cloned().collect();
+    let labels = open.labels(&asked);
+    if let Err(error) = locks.as_ref().map(drop).and(labels.as_ref().map(drop)) {
+        tracing::debug!("what stands beside the messages could not be read: {error}");
+    }
+    Seen { locks: locks.ok(), labels: labels.unwrap_or_default() }
+}
+
+/// What is known of one session.
+#[derive(Debug, Default)]
+pub struct Watch {
+    heard: Option<Instant>,
+    turn_open: bool,
+    compacting: Option<CompressionLock>,
+    title: Option<String>,
+    ended: bool,
+}
+
+impl Watch {
+    /// A session that was just bound.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { heard: Some(Instant::now()), ..Self::default() }
+    }
+
+    /// Whether something happens in the session.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.turn_open || self.compacting.is_some() || self.heard.is_some_and(|at| at.elapsed() < AWAKE)
+    }
+
+    /// A row of the session was read.
+    pub fn note(&mut self, row: &Row) {
+        self.heard = Some(Instant::now());
+        if row.standing == Standing::New {
+            self.turn_open = !turn::closes(row);
+        }
+    }
+
+    /// The session goes on in a child. A lock that is held is still the parent's.
+    pub fn follow(&mut self) {
+        self.ended = false;
+        self.heard = Some(Instant::now());
+    }
+
+    /// Of a compaction that has begun. Told before the rows of the look: its summary may be among them.
+    #[must_use]
+    pub fn beginning(&self, session: &HermesSessionId, seen: &Seen) -> Option<CompressionLock> {
+        let lock = seen.locks.iter().flatten().find(|lock| lock.session == *session)?;
+        self.compacting.is_none().then(|| lock.clone())
+    }
+
+    /// A compaction was told of.
+    pub fn begun(&mut self, lock: CompressionLock) {
+        self.compacting = Some(lock);
+    }
+
+    /// What is to be told behind the rows of the look: one thing at a time, until [`Watch::told`] has heard all.
+    #[must_use]
+    pub fn news(&self, session: &HermesSessionId, seen: &Seen) -> Option<Beside> {
+        if let (Some(mine), Some(locks)) = (&self.compacting, &seen.locks) {
+            let same = |lock: &&CompressionLock| {
+                lock.session == mine.session && lock.acquired_at.total_cmp(&mine.acquired_at).is_eq()
+            };
+            if !locks.iter().any(|lock| same(&lock)) {
+                return Some(Beside::CompactionOver);
+            }
+        }
+        let label = seen.labels.iter().find(|label| label.session == *session)?;
+        match &label.title {
+            Some(title) if self.title.as_ref() != Some(title) => Some(Beside::Title(title.clone())),
+            _ => (label.ended && !self.ended).then_some(Beside::Ended),
+        }
+    }
+
+    /// These news were told.
+    pub fn told(&mut self, news: &Beside) {
+        match news {
+            Beside::Title(title) => self.title = Some(title.clone()),
+            Beside::CompactionOver => self.compacting = None,
+            Beside::Ended => (self.ended, self.turn_open) = (true, false),
+            Beside::Compacting => {}
+        }
+    }
+
+    /// A session that was ended and is resumed may end again.
+    pub fn see(&mut self, session: &HermesSessionId, seen: &Seen) {
+        if seen.labels.iter().any(|label| label.session == *session && !label.ended) {
+            self.ended = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> HermesSessionId {
+        HermesSessionId::new(name)
+    }
+
+    fn lock(session: &str, acquired_at: f64) -> CompressionLock {
+        CompressionLock { session: id(session), acquired_at, expires_at: acquired_at + 300.0 }
+    }
+
+    fn locked(locks: &[CompressionLock]) -> Seen {
+        Seen { locks: Some(locks.to_vec()), labels: Vec::new() }
+    }
+
+    fn labelled(title: Option<&str>, ended: bool) -> Seen {
+        let label = Label { session: id("s"), title: title.map(str::to_owned), ended };
+        Seen { locks: None, labels: vec![label] }
+    }
+
+    /// All news of a look, each told.
+    fn hear(watch: &mut Watch, seen: &Seen) -> Vec<Beside> {
+        watch.see(&id("s"), seen);
+        let next = || {
+            let news = watch.news(&id("s"), seen)?;
+            watch.told(&news);
+            Some(news)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_compaction_begins_with_its_lock_and_is_over_without_it() {
+        let mut watch = Watch::new();
+        assert_eq!(watch.beginning(&id("s"), &locked(&[lock("other", 1.0)])), None);
+        let held = locked(&[lock("s", 1.0)]);
+        watch.begun(watch.beginning(&id("s"), &held).expect("begun"));
+        assert_eq!(watch.beginning(&id("s"), &held), None);
+        assert_eq!(hear(&mut watch, &held), []);
+        // Locks that could not be read are not locks that are gone.
+        assert_eq!(hear(&mut watch, &Seen::default()), []);
+        assert_eq!(hear(&mut watch, &locked(&[])), [Beside::CompactionOver]);
+        assert_eq!(hear(&mut watch, &locked(&[])), []);
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_anew_is_another_compaction() {
+        let mut watch = Watch::new();
+        watch.begun(lock("s", 1.0));
+        let again = locked(&[lock("s", 2.0)]);
+        assert_eq!(hear(&mut watch, &again), [Beside::CompactionOver]);
+        assert!(watch.beginning(&id("s"), &again).is_some());
+    }
+
+    #[test]
+    fn a_lock_that_is_renewed_is_the_same_compaction() {
+        let mut watch = Watch::new();
+        watch.begun(lock("s", 1.0));
+        let renewed = CompressionLock { expires_at: 900.0, ..lock("s", 1.0) };
+        assert_eq!(hear(&mut watch, &locked(&[renewed])), []);
+    }
+
+    #[test]
+    fn a_fork_is_under_way_until_its_parents_lock_is_gone() {
+        let mut watch = Watch::new();
+        watch.begun(lock("parent", 1.0));
+        watch.follow();
+        assert_eq!(hear(&mut watch, &locked(&[lock("parent", 1.0)])), []);
+        assert_eq!(hear(&mut watch, &locked(&[])), [Beside::CompactionOver]);
+    }
+
+    #[test]
+    fn a_title_and_an_end_are_told_once_for_each_change() {
+        let mut watch = Watch::new();
+        let title = |text: &str| Beside::Title(text.to_owned());
+        assert_eq!(hear(&mut watch, &labelled(None, false)), []);
+        assert_eq!(hear(&mut watch, &labelled(Some("A"), false)), [title("A")]);
+        assert_eq!(hear(&mut watch, &labelled(Some("A"), false)), []);
+        assert_eq!(hear(&mut watch, &labelled(Some("B"), true)), [title("B"), Beside::Ended]);
+        assert_eq!(hear(&mut watch, &labelled(None, true)), []);
+        assert_eq!(hear(&mut watch, &labelled(None, false)), []);
+        assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);
+    }
+}

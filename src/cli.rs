@@ -10,6 +10,7 @@ mod completions;
 mod dead_letters;
 pub mod exit;
 mod finding;
+mod log_writer;
 mod man;
 mod output;
 mod resolve;

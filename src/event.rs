@@ -71,6 +71,18 @@ pub struct Resume {
     pub calls: Vec<(ResponseId, Vec<String>)>,
 }
 
+impl Resume {
+    /// Moves on to where a delivery that was acknowledged has led.
+    pub fn pass(&mut self, mark: &Mark) {
+        self.partial = mark.items.map(|items| (mark.row, items));
+        if mark.items.is_none() {
+            self.last = mark.row;
+        }
+        self.turn.clone_from(&mark.turn);
+        self.closed_turns = Some(mark.closed_turns);
+    }
+}
+
 /// A turn whose idle edge is still to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTurn {

@@ -9,6 +9,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let arguments = cli::Arguments::parse();
-    let done = cli::telemetry::start(&arguments.log).and_then(|()| cli::dispatch(arguments.command));
+    // The log is flushed before the error is reported, so that the error stands last.
+    let done = cli::telemetry::start(&arguments.log).and_then(|_log| cli::dispatch(arguments.command));
     done.unwrap_or_else(|error| cli::exit::report(&error))
 }

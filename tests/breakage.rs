@@ -6,7 +6,8 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use support::fault::Fault;
 use support::hermes_db::{HermesDb, Message, Version, now};
@@ -23,8 +24,10 @@ fn times_that_are_no_numbers_hold_nothing_up() {
     for (at, time) in ["nan", "inf", "-inf", "yesterday"].iter().cycle().take(12).enumerate() {
         let id = db.append("s", &Message::user(&format!("q{at}")));
         db.conn.execute("UPDATE messages SET timestamp = ?2 WHERE id = ?1", (id, time)).unwrap();
-        expected.extend([format!("running {id}"), format!("{id} user: q{at}")]);
+        // The next message settles the turn before it.
+        expected.extend([format!("running {id}"), format!("{id} user: q{at}"), format!("idle {id}")]);
     }
+    expected.pop();
     db.conn.execute("UPDATE messages SET timestamp = 9e999 WHERE id = 12", []).unwrap();
     let mirror = world.attach();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
@@ -119,4 +122,29 @@ fn rows_that_waited_while_the_session_was_a_sibling_s_are_shown_once() {
     let more = ["running 3", "3 user: two", "3 agent: second", "idle 3"];
     let last = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
     world.expect_all(mirror, &[&FIRST[..], &more, &last].concat());
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_delivery_nor_the_end() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mut command = world.attachment("a", &world.conversation, world.launch);
+    let mut mirror = command.env("RUST_LOG", "trace").stderr(Stdio::piped()).spawn().unwrap();
+    // Each turn logs some kB; a pipe holds 64.
+    for n in 0..60 {
+        db.turn("s", &format!("q{n}"), "a");
+    }
+    let all = |state: &support::sink::State| state.items(&world.conversation).len() == 120;
+    let delivered = world.sink.wait_until(all, PATIENCE);
+    let asked = Command::new("kill").args(["-TERM", &mirror.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let ended = (0..PATIENCE.as_millis() / 10).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        mirror.try_wait().unwrap()
+    });
+    // Before anything is asserted: a failing test leaves no process behind.
+    mirror.kill().unwrap();
+    mirror.wait().unwrap();
+    assert!(delivered, "delivery stands still");
+    assert_eq!(ended.and_then(|status| status.code()), Some(0), "did not end");
 }

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::time::Instant;
 
-use support::hermes_db::{HermesDb, Message, Version};
+use support::hermes_db::{HermesDb, Kept, Message, Summary, Version};
 use support::mirror::{PATIENCE, World};
 use support::shown::shown;
 use support::sink::State;
@@ -167,6 +167,58 @@ fn an_older_copy_that_was_restored_is_read_on_without_its_history() {
     db.turn("s", "three", "third");
     let end = ["running 3", "3 user: three", "3 agent: third", "idle 3"];
     let expected = [then(&SECOND), end.to_vec()].concat();
+    world.expect_all(mirror, &expected);
+}
+
+#[test]
+fn a_copy_from_before_the_fork_that_was_followed_is_gone_on_in() {
+    for running in [true, false] {
+        let world = World::new();
+        let mut db = world.hermes();
+        let mut mirror = Some(world.attach());
+        db.turn("s", "one", "first");
+        world.expect(&FIRST);
+        copy(&db, &world.path("older.db"));
+        db.compact_by_fork("s", "child", Kept { head: 0, tail: 1 }, Summary::Row("sum"));
+        world.expect(&then(&["compaction: sum"]));
+        if !running {
+            mirror.take().unwrap().stop();
+        }
+        drop(db);
+        fs::rename(world.path("older.db"), world.db_path()).unwrap();
+        for left in ["-wal", "-shm"] {
+            let _ = fs::remove_file(world.path(&format!("hermes/state.db{left}")));
+        }
+        let mut db = HermesDb::open(&world.db_path(), Version::V19, "WAL");
+        db.turn("s", "two", "second");
+        let expected = [then(&["compaction: sum"]), SECOND.to_vec()].concat();
+        world.expect_all(mirror.unwrap_or_else(|| world.attach()), &expected);
+    }
+}
+
+#[test]
+fn the_rows_behind_an_older_copy_are_read_whoever_had_their_ids_before() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    db.turn("s", "one", "first");
+    world.expect(&FIRST);
+    copy(&db, &world.path("older.db"));
+    // Ids of rows that the mirror does not show, and then one that it does.
+    db.session("other", None);
+    for _ in 0..4 {
+        db.turn("other", "x", "y");
+    }
+    db.append("s", &Message::user("late"));
+    world.expect(&then(&["running 11", "11 user: late"]));
+    drop(db);
+    fs::rename(world.path("older.db"), world.db_path()).unwrap();
+    for left in ["-wal", "-shm"] {
+        let _ = fs::remove_file(world.path(&format!("hermes/state.db{left}")));
+    }
+    let mut db = HermesDb::open(&world.db_path(), Version::V19, "WAL");
+    db.turn("s", "two", "second");
+    let expected = [then(&["running 11", "11 user: late"]), SECOND.to_vec()].concat();
     world.expect_all(mirror, &expected);
 }
 

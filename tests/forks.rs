@@ -19,6 +19,33 @@ fn a_fork_compaction_is_followed_into_its_child() {
 }
 
 #[test]
+fn a_child_whose_rows_came_one_by_one_repeats_nothing() {
+    for version in [Version::V13, Version::V18] {
+        let second = |db: &mut HermesDb| {
+            db.compact_by_fork_row_by_row("s", "child", KEPT, Summary::Row("sum"));
+            // A person types no faster.
+            let later = support::hermes_db::now() + 1.0;
+            let yes = Message { timestamp: Some(later), ..Message::user("two") };
+            db.append("child", &yes);
+            db.append("child", &Message { timestamp: Some(later + 0.1), ..Message::answer("second") });
+        };
+        let end = ["compaction: sum", "running 9", "9 user: two", "9 agent: second", "idle 9"];
+        check(version, two_turns, 8, second, &then(&end));
+    }
+}
+
+#[test]
+fn a_summary_that_a_fork_keeps_is_no_boundary_again() {
+    let second = |db: &mut HermesDb| {
+        db.compact_by_fork_row_by_row("s", "c1", KEPT, Summary::Row("sum 1"));
+        db.compact_by_fork_row_by_row("c1", "c2", Kept { head: 2, tail: 1 }, Summary::Row("sum 2"));
+        db.append("c2", &Message::user("three"));
+    };
+    let end = ["compaction: sum 1", "compaction: sum 2", "running 13", "13 user: three"];
+    check(Version::V13, two_turns, 8, second, &then(&end));
+}
+
+#[test]
 fn a_chain_of_three_forks_is_followed_to_its_end() {
     let second = |db: &mut HermesDb| {
         for (parent, child) in [("s", "c1"), ("c1", "c2"), ("c2", "c3")] {

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is to fail its test")]
 
+#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "support/hermes.rs"]
 mod hermes;
 #[path = "support/model/mod.rs"]
@@ -21,7 +22,7 @@ use model::play::Play;
 use model::watch::{Schedule, Watch};
 use support::fault::Random;
 
-const PLAYS: u64 = 40;
+const PLAYS: u64 = 50;
 /// As many that fail are enough to look into.
 const ENOUGH: usize = 4;
 const STEPS: u64 = 12;

@@ -9,7 +9,6 @@ mod attach;
 #[allow(dead_code, reason = "only its names are needed here")]
 #[path = "support/conversation.rs"]
 mod conversation;
-#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "support/hermes.rs"]
 mod hermes;
 #[allow(dead_code, reason = "each test binary uses its part")]
@@ -120,10 +119,10 @@ fn a_real_server_shows_titles_compactions_task_lists_usage_models_and_interrupts
     let asked = writer.append(SESSION, &json!({"role": "user", "content": "go on"}));
     writer.append(SESSION, &json!({"role": "assistant", "content": "Operation interrupted."}));
     wait_for(&stream, &mut attach, "usage 1.25");
-    let last = writer.append(SESSION, &json!({"role": "user", "content": "killed amid this"}));
-    wait_for(&stream, &mut attach, &format!("running hermes_turn_{last}"));
+    let killed = writer.append(SESSION, &json!({"role": "user", "content": "killed amid this"}));
+    wait_for(&stream, &mut attach, &format!("running hermes_turn_{killed}"));
     writer.end_session(SESSION, "cli_close");
-    wait_for(&stream, &mut attach, &format!("idle hermes_turn_{last}"));
+    wait_for(&stream, &mut attach, &format!("idle hermes_turn_{killed}"));
     assert!(attach.stop().success(), "{}", attach.log());
 
     let mut lines = shown(&stream);
@@ -146,8 +145,8 @@ fn a_real_server_shows_titles_compactions_task_lists_usage_models_and_interrupts
         "model other-model".to_owned(),
         "usage 0.75".to_owned(),
         "usage 1.25".to_owned(),
-        turn("running", last),
-        turn("idle", last),
+        turn("running", killed),
+        turn("idle", killed),
     ];
     assert_eq!(lines, expected, "{}", attach.log());
     assert_eq!(server.conversation(&conversation)["title"], "A plan");

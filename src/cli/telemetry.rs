@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use super::exit::{self, Misuse};
+use super::log_writer::{self, Flush};
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,12 +34,13 @@ pub struct Options {
     quiet: u8,
 }
 
-/// Begins to log. To be called once, before anything else is done.
-pub fn start(options: &Options) -> anyhow::Result<()> {
+/// Begins to log. To be called once, before anything else is done; what it returns is to be kept until all is done.
+pub fn start(options: &Options) -> anyhow::Result<Flush> {
     let filter = filter(options, std::env::var_os("RUST_LOG"))?;
+    let (lines, flush) = log_writer::start(io::stderr())?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(lines)
         .with_ansi(exit::color(&io::stderr()))
         // It would print to the very stream that can't be written to, and panic there.
         .log_internal_errors(false);
@@ -46,7 +48,8 @@ pub fn start(options: &Options) -> anyhow::Result<()> {
         Format::Text => log.try_init(),
         Format::Json => log.json().flatten_event(true).try_init(),
     };
-    started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
+    Ok(flush)
 }
 
 fn filter(options: &Options, rust_log: Option<OsString>) -> Result<EnvFilter, Misuse> {

@@ -295,6 +295,10 @@ impl Open {
             if cookie != self.schema.cookie_read() {
                 self.conn.flush_prepared_statement_cache();
                 self.schema = Schema::read(&self.conn).map_err(|e| self.error(e))?;
+                // A file that is being overwritten may be read half.
+                if let Some(lacks) = self.schema.lacks() {
+                    return Err(SourceError::NotHermes { path: self.path.clone(), lacks });
+                }
             }
         }
         Ok(changed)

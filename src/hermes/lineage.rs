@@ -27,6 +27,8 @@ pub struct Past {
     pub rewrites: Rewrites,
     /// Rows that repeat others.
     pub repeated: BTreeSet<MessageId>,
+    /// Rows that were taken back and never mirrored.
+    pub taken_back: BTreeSet<MessageId>,
 }
 
 impl Open {
@@ -132,15 +134,21 @@ impl Open {
     ) -> Result<Past, SourceError> {
         let rows = self.rows_up_to(session, last, PAST)?;
         let mut past = Past::default();
+        // What was taken back after it was shown was judged in its time.
+        let from = rows.first().map_or(last, |row| row.id);
+        let shown: BTreeSet<MessageId> = remembered(from..MessageId::new(last.get().saturating_add(1)))
+            .into_iter()
+            .map(|(row, _)| row)
+            .collect();
         let mut rows = rows.iter().peekable();
         while let Some(row) = rows.next() {
             let next = match rows.peek() {
                 Some(next) => Some(next.timestamp),
                 None => self.next_timestamp(session, row.id)?,
             };
-            if row.standing != Standing::TakenBack
-                && self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated
-            {
+            if row.standing == Standing::TakenBack && !shown.contains(&row.id) {
+                past.taken_back.insert(row.id);
+            } else if self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated {
                 past.repeated.insert(row.id);
             }
         }
@@ -161,16 +169,24 @@ impl Open {
         let mut ghosts = Ghosts::default();
         // A session's own rows stand behind those of the one it continues.
         let mut own = range.start;
-        let begins_session = self.first_row(session)? == Some(range.end);
-        let parent = if begins_session { self.ancestors(session)?.into_iter().next() } else { None };
+        let parent = if self.begins_session(session, range.end)? {
+            self.ancestors(session)?.into_iter().next()
+        } else {
+            None
+        };
         if let Some(parent) = parent {
-            ghosts.kind = Kind::Handover;
             self.history(&parent.id, range.end, |row, live| {
                 own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {
                     ghosts.rows.push(Ghost::of(&row, false));
                 }
             })?;
+            // Where rows stood before, what a person edited and sent again may come first by now.
+            if self.has_foreign_row(session, MessageId::new(range.end.get() - 1))?
+                || self.hands_over(session, range.end, &ghosts.rows)?
+            {
+                ghosts.kind = Kind::Handover;
+            }
         }
         let (mut in_order, mut shown) = (BTreeMap::new(), BTreeSet::new());
         for (row, trace) in remembered(own..range.end) {
@@ -193,6 +209,37 @@ impl Open {
         }
         ghosts.rows.extend(in_order.into_values());
         Ok(ghosts)
+    }
+
+    /// Whether no row of the session before `first` is left but what was taken back.
+    fn begins_session(&self, session: &HermesSessionId, first: MessageId) -> Result<bool, SourceError> {
+        let mut begins = true;
+        if self.first_row(session)? != Some(first) {
+            self.history(session, first, |row, _live| begins &= row.standing == Standing::TakenBack)?;
+        }
+        Ok(begins)
+    }
+
+    /// Whether there is a row of this id, and it is not this session's.
+    fn has_foreign_row(&self, session: &HermesSessionId, id: MessageId) -> Result<bool, SourceError> {
+        Ok(self.session_of(id)?.is_some_and(|owner| owner != *session))
+    }
+
+    /// Whether the rows from `first` on are those that a parent handed over: the first of its own, at once behind one
+    /// another, and a summary.
+    fn hands_over(
+        &self,
+        session: &HermesSessionId,
+        first: MessageId,
+        originals: &[Ghost],
+    ) -> Result<bool, SourceError> {
+        let (mut originals, mut last, mut summed) = (originals.iter(), None, false);
+        self.walk(session, first, |row, _live| {
+            summed = is_summary(&row);
+            let original = originals.next();
+            !summed && original.is_some_and(|original| original.is_of(&row, last.replace(row.timestamp)))
+        })?;
+        Ok(summed)
     }
 
     /// What the boundary of the compaction whose summary is `row` shows.

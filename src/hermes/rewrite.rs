@@ -10,6 +10,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -43,6 +44,13 @@ impl Ghost {
     pub fn of(row: &Row, live: bool) -> Self {
         let (key, summary) = key(row);
         Self { key, summary, timestamp: row.timestamp, live }
+    }
+
+    /// Whether `row` is a copy that was written at once behind one of the time `last`, or with its original's time.
+    #[must_use]
+    pub fn is_of(&self, row: &Row, last: Option<f64>) -> bool {
+        let at_once = last.is_none_or(|last| row.timestamp - last < AT_ONCE);
+        self.key == key(row).0 && (at_once || same_time(self.timestamp, row.timestamp))
     }
 
     /// A mirrored row that is no longer in the database.
@@ -119,7 +127,7 @@ struct Stamp {
 struct Rewrite {
     first: MessageId,
     kind: Kind,
-    ghosts: Vec<Ghost>,
+    ghosts: Arc<[Ghost]>,
     next: usize,
     /// The places in `ghosts` behind the kept tail, as far as it is passed: several while its words are ambiguous.
     tail: Option<Vec<usize>>,
@@ -190,14 +198,15 @@ impl Rewrites {
         let first = head.unwrap_or(row.id);
         let Ghosts { rows, kind } = ghosts(self.generation, first)?;
         let nearness = match kind {
-            _ if chained || is_summary => Nearness::Chained,
+            _ if chained => Nearness::Chained,
+            Kind::Handover => Nearness::AtOnce,
+            _ if is_summary => Nearness::Chained,
             // A lone row that an edit kept. What the person typed may be what was sent again.
             Kind::Edit if row.role != Role::User => Nearness::Chained,
-            Kind::Handover => Nearness::AtOnce,
             Kind::Edit | Kind::Within => Nearness::Far,
         };
         let mut rewrite =
-            Rewrite { first, kind, ghosts: rows, next: 0, tail: None, summed: false, chain: None };
+            Rewrite { first, kind, ghosts: rows.into(), next: 0, tail: None, summed: false, chain: None };
         let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
@@ -274,7 +283,7 @@ impl Rewrite {
 
     fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {
         let (key, summary) = key(row);
-        let found = self.find(row, key, nearness);
+        let found = self.find(row, (key, summary), nearness);
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
             let same_summary = ghost.summary == summary;
@@ -286,7 +295,10 @@ impl Rewrite {
                 (false, _) => Verdict::Repeated,
                 (true, _) if self.kind == Kind::Edit => Verdict::Repeated,
                 (true, false) => Verdict::Summary,
-                (true, true) if kept_its_time || self.summed => Verdict::Repeated,
+                // Rows written one by one can't be looked ahead in for another summary.
+                (true, true) if kept_its_time || self.summed || nearness == Nearness::AtOnce => {
+                    Verdict::Repeated
+                }
                 (true, true) => Verdict::Recurring,
             };
             self.summed |= verdict == Verdict::Summary;
@@ -303,23 +315,28 @@ impl Rewrite {
         None
     }
 
-    /// The original of a row.
-    fn find(&self, row: &Row, key: u64, nearness: Nearness) -> Option<(usize, Ghost)> {
+    /// The original of a row: rather the one that held the same summary, if any did.
+    fn find(&self, row: &Row, key: (u64, Option<u64>), nearness: Nearness) -> Option<(usize, Ghost)> {
         let in_place = |at: usize| match &self.tail {
             // Nobody says yet where the kept tail begins.
             None if self.summed => true,
             None => at == self.next,
             Some(tail) => tail.contains(&at),
         };
-        let mut rest = self.ghosts.iter().copied().enumerate().skip(self.next);
-        rest.find(|(at, ghost)| {
+        let rest = self.ghosts.iter().copied().enumerate().skip(self.next);
+        let mut originals = rest.filter(|(at, ghost)| {
             let near = match nearness {
                 Nearness::Chained => true,
                 Nearness::AtOnce => in_place(*at),
                 Nearness::Far => false,
             };
-            ghost.key == key && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
-        })
+            ghost.key == key.0 && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
+        });
+        let first = originals.next();
+        if first.is_none_or(|(_, ghost)| ghost.summary == key.1) {
+            return first;
+        }
+        originals.find(|(_, ghost)| ghost.summary == key.1).or(first)
     }
 
     /// Where the kept tail can go on behind a row with this key.

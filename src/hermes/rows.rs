@@ -171,6 +171,19 @@ impl Open {
         Ok(MessageId::new(newest.unwrap_or(0)))
     }
 
+    /// The highest id that was ever given to a row. Deleting rows leaves it as it is, so that one that has gone down
+    /// tells of an older copy; `None` where it is not recorded.
+    pub fn highest_id(&self) -> Result<Option<MessageId>, SourceError> {
+        if !self.schema().counts_ids() {
+            return Ok(None);
+        }
+        self.conn()
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+            .and_then(|mut s| s.query_row([], |row| row.get(0)).optional())
+            .map(|id| id.map(MessageId::new))
+            .map_err(|e| self.error(e))
+    }
+
     /// Whether there is a row of this id.
     pub(super) fn has_row(&self, id: MessageId) -> Result<bool, SourceError> {
         Ok(self.timestamp(id)?.is_some())
@@ -185,16 +198,24 @@ impl Open {
             .map_err(|e| self.error(e))
     }
 
-    /// The highest row id that was ever given: deleting rows does not lower it, an older copy of the database does.
-    /// `None` where the database does not keep it.
-    pub fn highest_id_given(&self) -> Result<Option<MessageId>, SourceError> {
-        if !self.schema().counts_ids() {
-            return Ok(None);
-        }
+    /// Whether there is a row of this id that is live.
+    pub fn is_live(&self, id: MessageId) -> Result<bool, SourceError> {
+        let column = if self.schema().has("messages.active") { "active" } else { "1" };
         self.conn()
-            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
-            .and_then(|mut s| s.query_row([], |row| row.get::<_, i64>(0)).optional())
-            .map(|seq| Some(MessageId::new(seq.unwrap_or(0))))
+            .prepare_cached(&format!("SELECT {column} FROM messages WHERE id = ?1"))
+            .and_then(|mut s| {
+                s.query_row([id.get()], |row| Ok(truth(row.get_ref(0)?).unwrap_or(true))).optional()
+            })
+            .map(|live| live.unwrap_or(false))
+            .map_err(|e| self.error(e))
+    }
+
+    /// The session of the row of this id; `None` where there is no such row.
+    pub fn session_of(&self, id: MessageId) -> Result<Option<HermesSessionId>, SourceError> {
+        self.conn()
+            .prepare_cached("SELECT session_id FROM messages WHERE id = ?1")
+            .and_then(|mut s| s.query_row([id.get()], |row| Ok(text(row.get_ref(0)?))).optional())
+            .map(|found| found.flatten().map(HermesSessionId::new))
             .map_err(|e| self.error(e))
     }
 

@@ -13,9 +13,9 @@ use rusqlite::Connection;
 pub struct Schema {
     messages: BTreeSet<String>,
     sessions: BTreeSet<String>,
-    counts_ids: bool,
     model_usage: BTreeSet<String>,
     locks: BTreeSet<String>,
+    counts_ids: bool,
     cookie: i64,
 }
 
@@ -58,13 +58,12 @@ impl Schema {
             let mut statement = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
             statement.query_map([table], |row| row.get(0))?.collect()
         };
-        let counts_ids = !columns("sqlite_sequence")?.is_empty();
         Ok(Self {
             messages: columns("messages")?,
             sessions: columns("sessions")?,
             model_usage: columns("session_model_usage")?,
             locks: columns("compression_locks")?,
-            counts_ids,
+            counts_ids: !columns("sqlite_sequence")?.is_empty(),
             cookie,
         })
     }
@@ -72,6 +71,11 @@ impl Schema {
     /// SQLite's own count of schema changes.
     pub(super) fn cookie(conn: &Connection) -> rusqlite::Result<i64> {
         conn.prepare_cached("PRAGMA schema_version")?.query_row([], |r| r.get(0))
+    }
+
+    /// Whether ids are never given out twice, and the highest one is on record.
+    pub(super) fn counts_ids(&self) -> bool {
+        self.counts_ids
     }
 
     pub(super) fn cookie_read(&self) -> i64 {
@@ -99,11 +103,6 @@ impl Schema {
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
         OPTIONAL.iter().copied().filter(|gap| !self.has(gap.column)).collect()
-    }
-
-    /// Whether SQLite keeps the highest row id that was ever given.
-    pub(super) fn counts_ids(&self) -> bool {
-        self.counts_ids
     }
 
     /// Whether there is a column, named as `table.column`.

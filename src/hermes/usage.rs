@@ -78,7 +78,7 @@ impl Open {
         let known = row.get::<_, Option<String>>(7).ok().flatten().as_deref() != Some("unknown");
         Ok(Usage {
             model: row.get::<_, Option<String>>(0).ok().flatten().filter(|m| !m.is_empty()),
-            input_tokens: count(row, 1) + count(row, 3) + count(row, 4),
+            input_tokens: input(row),
             output_tokens: count(row, 2),
             cached_tokens: count(row, 3),
             cost_usd: cost(5).or(cost(6).filter(|_| known)),
@@ -110,7 +110,7 @@ impl Open {
             let cost = |at| row.get::<_, Option<f64>>(at).ok().flatten().filter(|cost| *cost > 0.0);
             let usage = ModelUsage {
                 model: row.get::<_, Option<String>>(0).ok().flatten().unwrap_or_default(),
-                input_tokens: count(row, 1) + count(row, 3) + count(row, 4),
+                input_tokens: input(row),
                 output_tokens: count(row, 2),
                 cached_tokens: count(row, 3),
                 cost_usd: cost(5).or(cost(6)).unwrap_or(0.0),
@@ -127,12 +127,17 @@ fn count(row: &rusqlite::Row<'_>, at: usize) -> u64 {
     row.get::<_, Option<i64>>(at).ok().flatten().map_or(0, |n| u64::try_from(n).unwrap_or(0))
 }
 
+/// All input tokens: those that were read from a cache or written to it stand in columns of their own.
+fn input(row: &rusqlite::Row<'_>) -> u64 {
+    count(row, 1).saturating_add(count(row, 3)).saturating_add(count(row, 4))
+}
+
 fn add(models: &mut Vec<ModelUsage>, more: ModelUsage) {
     match models.iter_mut().find(|known| known.model == more.model) {
         Some(known) => {
-            known.input_tokens += more.input_tokens;
-            known.output_tokens += more.output_tokens;
-            known.cached_tokens += more.cached_tokens;
+            known.input_tokens = known.input_tokens.saturating_add(more.input_tokens);
+            known.output_tokens = known.output_tokens.saturating_add(more.output_tokens);
+            known.cached_tokens = known.cached_tokens.saturating_add(more.cached_tokens);
             known.cost_usd += more.cost_usd;
         }
         None => models.push(more),

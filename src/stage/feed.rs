@@ -1,15 +1,16 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
-pub(super) use self::place::Place;
+use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::seek::{self, Sought};
-use crate::event::{Beside, Binding, Reading, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
@@ -19,6 +20,9 @@ mod place;
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
+
+/// As many rows that were taken back before they were shown are watched, should they be live again.
+const MOST_TAKEN_BACK: usize = 256;
 
 /// How a mirror knows its session.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +115,10 @@ pub struct Feed {
 struct Following {
     session: HermesSessionId,
     read_to: MessageId,
+    /// How far it had ever read. Rows that were deleted, and an older copy, end before.
+    highest: MessageId,
+    /// Rows that were taken back before they could be shown.
+    taken_back: BTreeSet<MessageId>,
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
@@ -152,18 +160,23 @@ impl Feed {
         !self.lane.readings.is_closed()
     }
 
+    /// Whether its session is known by name, so that finding it costs little.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.target, Target::Session(_))
+    }
+
     /// Whether it follows a session.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.following.is_some()
     }
 
-    /// The session it follows and how far it has read, while its lane has room and its place is certain.
+    /// The session it follows and how far it has read, while its lane has room.
     #[must_use]
     pub fn ready(&self) -> Option<(&HermesSessionId, MessageId)> {
         let following = self.following.as_ref()?;
-        let ready = following.place.is_certain() && self.lane.has_room();
-        ready.then_some((&following.session, following.read_to))
+        self.lane.has_room().then_some((&following.session, following.read_to))
     }
 
     /// The session that it follows, or is to take up again.
@@ -173,22 +186,20 @@ impl Feed {
         following.or(self.resume.as_ref().map(|known| &known.session))
     }
 
-    /// Whether its session is known by name, so that finding it costs little.
-    #[must_use]
-    pub fn is_named(&self) -> bool {
-        matches!(self.target, Target::Session(_))
-    }
-
     /// Finds the session, if it can be found now, and tells the lane. `others`: sessions of other mirrors of
     /// this process, whose claims may not be laid yet.
     pub fn bind(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<(), SourceError> {
         if self.following.is_some() || !self.lane.has_room() {
             return Ok(());
         }
-        match self.find(open, others)? {
-            Some(binding) => self.begin(open, binding),
-            None => Ok(()),
+        let rewound = self.find_what_is_left(open)?;
+        let Some(binding) = self.find(open, others)? else { return Ok(()) };
+        self.begin(open, binding)?;
+        if let Some(row) = rewound {
+            self.memory.rewind_to(row);
+            self.send(Reading::Rewound(row));
         }
+        Ok(())
     }
 
     /// Begins to follow a session, and tells the lane, which has room.
@@ -198,13 +209,15 @@ impl Feed {
         let newest = open.newest_row()?;
         let first = open.first_row(&binding.session)?;
         let before_first = first.map_or(newest, |first| MessageId::new(first.get().saturating_sub(1)));
-        let mut rewrites = Rewrites::default();
+        let (mut rewrites, mut taken_back) = (Rewrites::default(), BTreeSet::new());
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
+            rewrites = past.rewrites;
+            // What was taken back in history that is not shown stays so.
             if !binding.resume.begins {
                 open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+                taken_back = past.taken_back;
             }
-            rewrites = past.rewrites;
         }
         if binding.resume.begins {
             binding.resume.closed_turns = Some(open.closed_turns(&binding.session, last)?);
@@ -215,12 +228,13 @@ impl Feed {
         self.following = Some(Following {
             session: binding.session.clone(),
             read_to: last.max(before_first),
+            highest: last.max(before_first),
+            taken_back,
             rewrites,
             turn_closed: false,
             caught_up: false,
             first,
-            // An older copy may have been put in place while nobody looked.
-            place: Place::in_doubt(),
+            place: Place::Unchecked,
             untold: false,
         });
         self.watch = Watch::new();
@@ -228,6 +242,23 @@ impl Feed {
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
         Ok(())
+    }
+
+    /// Where the session bound before is no longer there, an older copy of the database may hold one that it
+    /// continued: that is taken up again, behind the last row that both have. Returns this row.
+    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<MessageId>, SourceError> {
+        let Some(known) = &self.resume else { return Ok(None) };
+        if open.session(&known.session)?.is_some() {
+            return Ok(None);
+        }
+        let (row, _) = self.memory.shared_with(open, known.resume.last)?;
+        let Some(session) = open.session_of(row)? else { return Ok(None) };
+        tracing::warn!(
+            conversation = %self.conversation, session = %known.session, %row, left = %session,
+            "the session is gone from the database, which holds the one it continued; going on in that"
+        );
+        self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
+        Ok(Some(row))
     }
 
     /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
@@ -273,7 +304,7 @@ impl Feed {
     pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
         let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
         let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
-        if !mine.is_empty() && self.has_lost_its_place(open)? {
+        if !mine.is_empty() && !self.may_take(open)? {
             return Ok(false);
         }
         for (at, row) in mine.iter().enumerate() {
@@ -299,12 +330,23 @@ impl Feed {
         }
         let mut row = row.clone();
         if row.standing != Standing::TakenBack {
-            open.judge(&mut following.rewrites, &mut row, next, &|range| self.memory.range(range))?;
+            // A lock that interrupts the judging must leave no half of it.
+            let mut rewrites = following.rewrites.clone();
+            open.judge(&mut rewrites, &mut row, next, &|range| self.memory.range(range))?;
+            following.rewrites = rewrites;
+        } else if following.taken_back.len() < MOST_TAKEN_BACK {
+            following.taken_back.insert(row.id);
+        }
+        if row.id <= following.highest && self.memory.holds(row.id) {
+            // Read again for the sake of one before it.
+            following.read_to = row.id;
+            return Ok(true);
         }
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
         following.read_to = row.id;
         following.first.get_or_insert(row.id);
+        following.highest = following.highest.max(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
@@ -314,12 +356,9 @@ impl Feed {
     /// `more`: a limit ended the scan.
     pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
         if let Some(following) = &mut self.following {
+            following.read_to = scanned_to;
+            following.highest = following.highest.max(scanned_to);
             following.caught_up = !more;
-            if scanned_to < following.read_to {
-                following.place.ids_went_back_to(scanned_to);
-            } else {
-                following.read_to = scanned_to;
-            }
         }
     }
 
@@ -327,16 +366,14 @@ impl Feed {
     pub fn expect_more(&mut self) {
         if let Some(following) = &mut self.following {
             following.caught_up = false;
-            following.place.expect_more();
+            following.place = Place::Unchecked;
         }
     }
 
     /// Whether there was nothing more to read and to tell at the last scan.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.following
-            .as_ref()
-            .is_some_and(|f| f.caught_up && !f.turn_closed && !f.untold && f.place.is_certain())
+        self.following.as_ref().is_some_and(|f| f.caught_up && !f.turn_closed && !f.untold)
     }
 
     /// Once it has caught up: tells what a closed turn has used.

@@ -78,6 +78,12 @@ impl Memory {
         rows
     }
 
+    /// Whether the row of this id is among them.
+    #[must_use]
+    pub fn holds(&self, row: MessageId) -> bool {
+        !self.range(row..MessageId::new(row.get().saturating_add(1))).is_empty()
+    }
+
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
         let last =
@@ -89,30 +95,26 @@ impl Memory {
         }
     }
 
-    /// Where an older copy of the database was put in place of the one that was read up to `read_to`: the newest
-    /// row that both have. `None` where nothing of the kind has happened.
+    /// The newest row up to `read_to` that is in the database as it is remembered, and whether an id behind it now
+    /// belongs to another row: the sign that an older copy of the database was put in its place.
     ///
-    /// The sign is an id that now belongs to a row of another time, or is still to be given again. A row that was
-    /// deleted, or whose content was rewritten in its place, is none.
-    pub fn rewound_to(&self, open: &Open, read_to: MessageId) -> Result<Option<MessageId>, SourceError> {
+    /// Another row is one of another time. A row that was deleted, or whose content was rewritten in its place, is
+    /// no sign.
+    pub fn shared_with(&self, open: &Open, read_to: MessageId) -> Result<(MessageId, bool), SourceError> {
         let (mut ids_are_reused, mut deleted) = (false, 0);
-        let given = open.highest_id_given()?;
         let mut before = MessageId::new(read_to.get().saturating_add(1));
         while let Some((row, trace)) = self.before(before) {
             match open.timestamp(row)? {
-                Some(now) if (now - trace.timestamp).abs() < SAME => {
-                    return Ok(ids_are_reused.then_some(row));
-                }
+                Some(now) if (now - trace.timestamp).abs() < SAME => return Ok((row, ids_are_reused)),
                 Some(_) => (ids_are_reused, deleted) = (true, 0),
-                None if given.is_some_and(|given| given < row) => (ids_are_reused, deleted) = (true, 0),
                 None => deleted += 1,
             }
             if deleted > DELETED && !ids_are_reused {
-                return Ok(None);
+                return Ok((MessageId::ZERO, false));
             }
             before = row;
         }
-        Ok(ids_are_reused.then_some(MessageId::ZERO))
+        Ok((MessageId::ZERO, ids_are_reused))
     }
 }
 

@@ -56,14 +56,17 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<bool, SourceError> {
     let due = occasions.are_due(open.newest_session()?);
+    bind(open, feeds, due)?;
+    let highest = open.highest_id()?;
+    let mut is_older = false;
     for feed in feeds.iter_mut() {
-        if due {
-            feed.doubt_place();
+        if due || feed.has_read_beyond(highest) {
+            is_older |= feed.re_anchor(open, highest)?;
+            feed.revive(open)?;
         }
         feed.expect_more();
     }
     let mut due_elsewhere = due;
-    let mut is_older = find_places(open, feeds, due)?;
     // Before the rows: what is said of a session then stands behind rows that this look reads.
     let seen = beside::look(open, feeds, due);
     for feed in feeds.iter_mut() {
@@ -71,7 +74,7 @@ pub fn pump(
     }
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
-        let mut went_on = feeds.iter().any(Feed::is_lost);
+        let mut went_on = false;
         // A terminal that leaves its session changes the database without a row for anyone.
         due_elsewhere |= !feeds.iter().any(Feed::has_news);
         for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
@@ -86,7 +89,7 @@ pub fn pump(
         if !went_on {
             break;
         }
-        is_older |= find_places(open, feeds, true)?;
+        bind(open, feeds, true)?;
     }
     for feed in feeds.iter_mut() {
         feed.tell_beside(open, &seen);
@@ -106,17 +109,6 @@ fn follow_terminals(open: &Open, feeds: &mut [Feed]) -> Result<bool, SourceError
         went_on |= feed.follow_terminal(open, is_another_s)?;
     }
     Ok(went_on)
-}
-
-/// Finds the sessions of the feeds that have none, and the places of those whose is in doubt. Returns whether the
-/// database turned out to be an older copy of what was read.
-fn find_places(open: &Open, feeds: &mut [Feed], due: bool) -> Result<bool, SourceError> {
-    bind(open, feeds, due)?;
-    let mut is_older = false;
-    for feed in feeds.iter_mut() {
-        is_older |= feed.find_place(open)?;
-    }
-    Ok(is_older)
 }
 
 /// Finds the sessions of the feeds that have none. To look through all sessions of the database is for when it is
@@ -155,6 +147,9 @@ fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Resul
             }
             if feed.take(open, &scan.rows, scan.more)? {
                 feed.advance(scan.scanned_to, scan.more);
+            } else {
+                // It is full, or has gone back and is to be read from there.
+                more = true;
             }
         }
         more |= scan.more;

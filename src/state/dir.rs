@@ -52,9 +52,16 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StateError> {
     })
 }
 
-/// Reads a small file of ours or of a sibling; `None` where it is absent, unreadable or no text.
+/// The longest file that is read, in bytes; ours have some hundred.
+const LONGEST: u64 = 1 << 20;
+
+/// Reads a small file of ours or of a sibling; `None` where it is absent, unreadable or no text, or no file of the
+/// kind: a pipe would keep us waiting.
 #[must_use]
 pub fn read(path: &Path) -> Option<String> {
+    if !fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST) {
+        return None;
+    }
     #[expect(clippy::disallowed_methods, reason = "a file of our own, never a database")]
     fs::read_to_string(path).ok()
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::StateError;
 use super::bridge::Bridge;
 use super::ledger::{Account, Record, Standing};
-use crate::event::Binding;
+use crate::event::{Binding, Resume};
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 /// Acknowledgements that may go unwritten before delivery waits. After a kill, read-back has to tell as many
@@ -30,6 +30,29 @@ enum Entry {
     Record(Box<Record>),
 }
 
+impl Entry {
+    /// Where a mirror that stood at `binding` stands behind this.
+    fn move_on(&self, binding: &mut Option<Binding>) {
+        match (self, binding) {
+            (Self::Bound(bound), binding) => *binding = Some(bound.clone()),
+            (_, None) => {}
+            (Self::Followed(child), Some(binding)) => {
+                binding.session = child.clone();
+                binding.resume.closed_turns = Some(0);
+            }
+            (Self::Rewound(row), Some(binding)) => {
+                binding.resume =
+                    Resume { last: *row, closed_turns: binding.resume.closed_turns, ..Resume::default() };
+            }
+            (Self::Record(record), Some(binding)) => {
+                if let Some(mark) = &record.mark {
+                    binding.resume.pass(mark);
+                }
+            }
+        }
+    }
+}
+
 impl Keeper {
     /// Joins an account and a bridge directory. A cursor that another program wrote there (a runner, in
     /// advance; a Python forwarder, meanwhile) goes before the ledger's, and seeds an empty ledger.
@@ -46,9 +69,13 @@ impl Keeper {
         Ok(Self { account, bridge, unwritten: VecDeque::new(), bound_ms: 0 })
     }
 
-    /// Where to go on; `None` where nothing was followed yet.
+    /// Where to go on, what is still to be written included; `None` where nothing was followed yet.
     pub fn binding(&self) -> Result<Option<Binding>, StateError> {
-        self.account.binding()
+        let mut binding = self.account.binding()?;
+        for entry in &self.unwritten {
+            entry.move_on(&mut binding);
+        }
+        Ok(binding)
     }
 
     /// The session on which the claim lies.

@@ -1,5 +1,4 @@
 //! Hermes's own `SessionDB`, driven line by line through `hermes_writer.py`.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -197,6 +197,38 @@ impl HermesDb {
         self.commit(|write| fill(write, version, child, &after));
     }
 
+    /// The same as versions up to 0.18 do it: the child's rows in a transaction each.
+    pub fn compact_by_fork_row_by_row(
+        &mut self,
+        parent: &str,
+        child: &str,
+        kept: Kept,
+        summary: Summary<'_>,
+    ) {
+        self.begin_fork(parent, child);
+        let after = self.compacted(parent, kept, summary);
+        self.append_all(child, &after);
+    }
+
+    /// Edit and resend: all but the first `kept` live rows go, and those come back as new ones.
+    pub fn edit(&mut self, session: &str, kept: usize) {
+        let mut prefix = self.live(session);
+        prefix.truncate(kept);
+        let (version, keeps_times) = (self.version, self.version >= Version::V20);
+        let clear = if keeps_times {
+            "UPDATE messages SET active = 0 WHERE session_id = ?1 AND active = 1"
+        } else {
+            "DELETE FROM messages WHERE session_id = ?1"
+        };
+        for message in prefix.iter_mut().filter(|_| !keeps_times) {
+            message.timestamp = None;
+        }
+        self.commit(|write| {
+            write.execute(clear, [session]).unwrap();
+            fill(write, version, session, &prefix);
+        });
+    }
+
     /// The transcript after a compaction.
     fn compacted(&self, session: &str, kept: Kept, summary: Summary<'_>) -> Vec<Message> {
         let keeps_times = self.version >= Version::V20;

@@ -9,6 +9,7 @@ use crate::event::Item;
 use crate::ids::{ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::{is_same, opener, user_words};
 use crate::omnigent::{Fault, FaultKind, Order, StoredItem};
+use crate::state::StateError;
 use crate::state::ledger::Standing;
 
 /// Items a page; a tail is short unless the ledger was lost.
@@ -67,7 +68,7 @@ impl Deliver {
     /// one of the turn: the cursor of a bridge directory is at most one post behind, and what lies further back may
     /// equal an item that is still to come.
     async fn unrecorded_tail(&mut self, turn: &ResponseId) -> Result<Vec<StoredItem>, Fault> {
-        let anchored = self.with_keeper(|keeper| keeper.has_items()).unwrap_or(false);
+        let anchored = self.with_keeper(|keeper| keeper.has_items()).map_err(no_record)?;
         let of_an_older_turn = |item: &StoredItem| {
             !anchored && opener(item).is_some() && item.response_id.as_ref() != Some(turn)
         };
@@ -89,7 +90,7 @@ impl Deliver {
             let page = read.map_err(|fault| cut_short(fault, after.as_ref()))?;
             let next = page.next().cloned();
             for item in page.items {
-                match self.with_keeper(|keeper| keeper.standing(&item.id)).unwrap_or(None) {
+                match self.with_keeper(|keeper| keeper.standing(&item.id)).map_err(no_record)? {
                     // A replayed dead letter: an item before it may be unrecorded still.
                     Some(Standing::Late) => continue,
                     None if !ends(&item) => {}
@@ -152,6 +153,11 @@ impl Deliver {
     pub fn resume_from(&mut self, recovery: Recovery) {
         self.doubt = Doubt::Unclaimed(recovery.items);
     }
+}
+
+/// Without the ledger nothing can be told of what is at the server, so nothing is sent until it can be read.
+fn no_record(error: StateError) -> Fault {
+    Fault { kind: FaultKind::BadAnswer, retry_after: None, detail: error.to_string() }
 }
 
 /// A page behind an item that has gone meanwhile is answered like an unknown conversation: no word on that.

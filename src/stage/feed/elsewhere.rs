@@ -1,5 +1,7 @@
 //! A session that goes on under another id, or whose terminal goes on in another session.
 
+use std::collections::BTreeSet;
+
 use super::{Feed, Following, Target};
 use crate::event::Reading;
 use crate::hermes::{Open, Rewrites, SourceError, Succession};
@@ -27,6 +29,8 @@ impl Feed {
         *following = Following {
             session: child.clone(),
             read_to: MessageId::new(first.get().saturating_sub(1)),
+            highest: following.highest,
+            taken_back: BTreeSet::new(),
             rewrites: Rewrites::default(),
             turn_closed: following.turn_closed,
             caught_up: false,

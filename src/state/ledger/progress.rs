@@ -232,7 +232,7 @@ impl Account {
         let turn = mark.turn.as_ref();
         let closed = i64::try_from(mark.closed_turns).unwrap_or(i64::MAX);
         conn.prepare_cached(
-            "UPDATE mirror SET last_row = iif(?3 IS NULL, ?2, last_row), \
+            "UPDATE mirror SET last_row = iif(?3 IS NULL, max(?2, last_row), last_row), \
              partial_row = iif(?3 IS NULL, NULL, ?2), partial_items = ?3, \
              turn = ?4, turn_closed = ?5, closed_turns = ?6 WHERE id = ?1",
         )?

@@ -1,0 +1,140 @@
+//! Edit and resend: what stood before the edited message is kept under new ids, and the rest is gone.
+
+#![allow(clippy::unwrap_used, reason = "what can't be set up can't be tested")]
+
+mod support;
+
+use support::acts::{KEPT, TWO_TURNS, then, two_turns};
+use support::hermes_db::{HermesDb, Message, Summary, Version};
+use support::mirror::World;
+
+/// Plays two acts around one that the mirror has seen, live and with the mirror stopped between them.
+fn check(
+    version: Version,
+    first: impl Fn(&mut HermesDb),
+    seen: &[&str],
+    second: impl Fn(&mut HermesDb),
+    end: &[&str],
+) {
+    for live in [true, false] {
+        let world = World::new();
+        let mut db = HermesDb::create_as(&world.db_path(), version);
+        db.session("s", Some(&world.workspace()));
+        let mut mirror = Some(world.attach());
+        first(&mut db);
+        world.expect(seen);
+        if !live {
+            mirror.take().unwrap().stop();
+        }
+        second(&mut db);
+        world.expect_all(mirror.unwrap_or_else(|| world.attach()), &[seen, end].concat());
+    }
+}
+
+#[test]
+fn what_an_edit_keeps_is_not_shown_again() {
+    for version in [Version::V18, Version::V19, Version::V20] {
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 2);
+            db.turn("s", "two, better", "second, better");
+        };
+        let end = ["running 7", "7 user: two, better", "7 agent: second, better", "idle 7"];
+        check(version, two_turns, &TWO_TURNS, second, &end);
+    }
+}
+
+#[test]
+fn the_same_words_sent_again_are_a_new_message() {
+    for version in [Version::V18, Version::V19, Version::V20] {
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 2);
+            db.turn("s", "two", "second");
+        };
+        let end = ["running 7", "7 user: two", "7 agent: second", "idle 7"];
+        check(version, two_turns, &TWO_TURNS, second, &end);
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 0);
+            db.turn("s", "one", "first");
+        };
+        let end = ["running 5", "5 user: one", "5 agent: first", "idle 5"];
+        check(version, two_turns, &TWO_TURNS, second, &end);
+    }
+}
+
+#[test]
+fn a_lone_summary_that_an_edit_keeps_is_no_boundary_again() {
+    for version in [Version::V19, Version::V20] {
+        let first = |db: &mut HermesDb| {
+            two_turns(db);
+            db.compact_in_place("s", support::hermes_db::Kept { head: 0, tail: 2 }, Summary::Row("sum"));
+        };
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 1);
+            db.append("s", &Message::user("three"));
+        };
+        check(version, first, &then(&["compaction: sum"]), second, &["running 9", "9 user: three"]);
+    }
+}
+
+#[test]
+fn a_compaction_behind_an_edit_repeats_nothing() {
+    for version in [Version::V18, Version::V19, Version::V20] {
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 2);
+            db.turn("s", "two", "better");
+            db.compact_in_place("s", KEPT, Summary::Row("sum"));
+            db.append("s", &Message::user("three"));
+        };
+        let end = [
+            "running 7",
+            "7 user: two",
+            "7 agent: better",
+            "idle 7", //
+            "compaction: sum",
+            "running 13",
+            "13 user: three",
+        ];
+        check(version, two_turns, &TWO_TURNS, second, &end);
+    }
+}
+
+#[test]
+fn what_is_typed_first_after_an_edit_in_a_forks_child_is_shown_whatever_its_words() {
+    for version in [Version::V18, Version::V19, Version::V20] {
+        let world = World::new();
+        let mut db = HermesDb::create_as(&world.db_path(), version);
+        db.session("s", Some(&world.workspace()));
+        two_turns(&mut db);
+        db.compact_by_fork("s", "child", KEPT, Summary::Row("sum"));
+        db.edit("child", 0);
+        // The words of the parent's first row.
+        db.append("child", &Message::user("one"));
+        world.expect_all(world.attach(), &then(&["running 9", "9 user: one"]));
+    }
+}
+
+#[test]
+fn what_was_taken_back_unseen_and_is_live_again_is_shown_after_all() {
+    let world = World::new();
+    let mut db = world.hermes();
+    two_turns(&mut db);
+    db.undo("s", 3);
+    let mirror = world.attach();
+    world.expect(&TWO_TURNS[..4]);
+    db.turn("s", "three", "third");
+    let third = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let shown = [&TWO_TURNS[..4], &third].concat();
+    world.expect(&shown);
+    db.commit(|write| write.execute("UPDATE messages SET active = 1", []).unwrap());
+    let shown = [&shown[..], &TWO_TURNS[4..]].concat();
+    world.expect(&shown);
+    db.turn("s", "four", "fourth");
+    world.expect_all(
+        mirror,
+        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+    );
+    world.expect_all(
+        world.attach(),
+        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+    );
+}

@@ -46,6 +46,18 @@ fn a_summary_that_a_fork_keeps_is_no_boundary_again() {
 }
 
 #[test]
+fn compactions_right_behind_a_fork_are_boundaries_of_their_own() {
+    let second = |db: &mut HermesDb| {
+        db.compact_by_fork("s", "child", Kept { head: 0, tail: 1 }, Summary::Merged("sum 1"));
+        db.compact_in_place("child", Kept { head: 0, tail: 1 }, Summary::Merged("sum 2"));
+        db.compact_in_place("child", Kept { head: 0, tail: 1 }, Summary::Row("sum 3"));
+        db.append("child", &Message::user("three"));
+    };
+    let end = ["compaction: sum 1", "compaction: sum 2", "compaction: sum 3", "running 9", "9 user: three"];
+    check(Version::V19, two_turns, 8, second, &then(&end));
+}
+
+#[test]
 fn a_chain_of_three_forks_is_followed_to_its_end() {
     let second = |db: &mut HermesDb| {
         for (parent, child) in [("s", "c1"), ("c1", "c2"), ("c2", "c3")] {

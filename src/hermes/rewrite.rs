@@ -319,7 +319,9 @@ impl Rewrite {
             }
             return Some(verdict);
         }
-        if is_summary || nearness == Nearness::Chained {
+        // A second summary that does not stand in the chain is the next compaction's.
+        let begins_another = is_summary && self.summed && nearness == Nearness::AtOnce;
+        if (is_summary || nearness == Nearness::Chained) && !begins_another {
             self.step(row, true);
             self.summed |= is_summary;
             return Some(if is_summary { Verdict::Summary } else { Verdict::New });

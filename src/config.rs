@@ -21,6 +21,16 @@ pub use validate::{load, parse};
 /// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
 pub const DEFAULT_AGENT: &str = "hermes-native-ui";
 
+/// The sources of Hermes's terminals: the classic one and the full-screen one. What messaging platforms, schedules,
+/// tools and servers write is nobody's terminal.
+pub const DEFAULT_SOURCES: [&str; 2] = ["cli", "tui"];
+
+/// [`DEFAULT_SOURCES`], for a mirror that names none.
+#[must_use]
+pub fn default_sources() -> Vec<String> {
+    DEFAULT_SOURCES.map(str::to_owned).to_vec()
+}
+
 /// A whole `pipeline.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -311,6 +321,9 @@ pub struct Mirror {
     /// The bridge directory of an Omnigent runner, where the claim and cursor are kept. Default: one below `[state] dir`.
     #[serde(default)]
     pub bridge_dir: Option<PathBuf>,
+    /// Which of Hermes's sessions may be the terminal's, by their `source`. Not asked of a `session` that is named.
+    #[serde(default = "default_sources")]
+    pub sources: Vec<String>,
     /// The name that the model's messages carry. Default: `hermes-native-ui`.
     #[serde(default)]
     pub agent_name: Option<String>,

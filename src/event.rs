@@ -29,7 +29,8 @@ pub enum Wake {
 /// read → transform: what one mirror's lane is told, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
-    /// The mirror has found its Hermes session. First on every lane, and again after a re-pin by discovery.
+    /// The mirror has found its Hermes session. First on every lane, and again where its terminal goes on in
+    /// another session.
     Bound(Binding),
     /// The session ended by a fork compaction and goes on under another id.
     Continued(HermesSessionId),
@@ -57,6 +58,8 @@ pub struct Binding {
 pub struct Resume {
     /// The last row that was delivered whole.
     pub last: MessageId,
+    /// The rows up to `last` are history that is not to be shown, and nothing of the session is on record.
+    pub begins: bool,
     /// A row that was delivered in part, with the number of its items that were.
     pub partial: Option<(MessageId, u32)>,
     /// The turn that was open, or closed without its idle edge delivered.

@@ -11,6 +11,7 @@ pub mod synthetic;
 pub mod tool_calls;
 pub mod turn;
 
+mod activity;
 mod beside;
 mod connection;
 mod facts;
@@ -20,6 +21,7 @@ mod rewrite;
 mod rows;
 mod schema;
 mod sessions;
+mod successor;
 mod usage;
 
 pub use beside::{CompressionLock, Label};
@@ -30,3 +32,4 @@ pub use rewrite::Rewrites;
 pub use rows::{Limits, Scan};
 pub use schema::{Gap, Schema};
 pub use sessions::Session;
+pub use successor::Succession;

@@ -5,6 +5,7 @@
 //! is told that no row says.
 
 pub mod beside;
+pub mod degraded;
 pub mod deliver;
 pub mod detect;
 pub mod feed;

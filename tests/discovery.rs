@@ -99,7 +99,7 @@ fn among_several_without_a_directory_none_is_taken_and_that_is_said_once() {
         db.turn(session, "q", "a");
     }
     let mirror = world.attach();
-    mirror.wait_for_log("several sessions could be this terminal's and none records a directory: one, two");
+    mirror.wait_for_log("several sessions could be this terminal's and nothing tells them apart: one, two");
     db.turn("one", "q", "a");
     let log = mirror.stop();
     assert_eq!(log.matches("several sessions").count(), 1, "{log}");

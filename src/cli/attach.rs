@@ -68,6 +68,7 @@ impl Attach {
             workspace: Some(whole("--workspace", &self.workspace)?),
             launch_epoch: Some(self.launch_epoch),
             bridge_dir: Some(bridge_dir),
+            sources: config::default_sources(),
             agent_name: self.agent_name,
         }];
         Ok(config)
@@ -112,6 +113,7 @@ mod tests {
             workspace: Some(std::env::current_dir().unwrap().join("work")),
             launch_epoch: Some(12.5),
             bridge_dir: Some("/bridge".into()),
+            sources: config::default_sources(),
             agent_name: None,
         };
         let mut expected = Config { mirror: vec![mirror], ..Config::default() };

@@ -287,6 +287,7 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
             workspace: table.path("workspace").map(|workspace| workspace.value),
             launch_epoch: launch_epoch(&mut table),
             bridge_dir: bridge_dir.as_ref().map(|found| found.value.clone()),
+            sources: sources(&mut table),
             agent_name: table.text_by("agent_name", rules::not_empty).map(|name| name.value),
         });
         unique(
@@ -300,6 +301,22 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
         table.finish();
     }
     mirrors
+}
+
+fn sources(table: &mut Reader<'_>) -> Vec<String> {
+    let Some(sources) = table.texts("sources", r#"["cli", "tui"]"#) else { return super::default_sources() };
+    if sources.value.is_empty() {
+        let none = rules::ValueError { message: "is empty", help: "name a source, or take the line out" };
+        table.refuse("sources", sources.span, &none);
+    }
+    let mut names = Vec::new();
+    for source in sources.value {
+        match rules::not_empty(&source.value) {
+            Ok(()) => names.push(source.value),
+            Err(error) => table.refuse("sources", source.span, &error),
+        }
+    }
+    names
 }
 
 fn launch_epoch(table: &mut Reader<'_>) -> Option<f64> {

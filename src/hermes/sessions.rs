@@ -16,6 +16,8 @@ pub struct Session {
     pub cwd: Option<String>,
     /// `started_at`, seconds since the epoch. A resumed session keeps its old one.
     pub started_at: f64,
+    /// `ended_at`, seconds since the epoch; as little an end as `end_reason`.
+    pub ended_at: Option<f64>,
     /// `end_reason`; set while another process still writes, and unset by a resume.
     pub end_reason: Option<String>,
     /// `parent_session_id`
@@ -39,12 +41,28 @@ pub enum Marker {
 
 /// Why `sessions.end_reason` was set when a compaction forked the session.
 pub const ENDED_BY_COMPACTION: &str = "compression";
+/// The same, when the terminal began another session by `/new` or `/clear`.
+pub const LEFT_FOR_NEW: &str = "new_session";
+/// The same, when the terminal took up another session by `/resume`.
+pub const LEFT_FOR_OTHER: &str = "resumed_other";
 
 impl Session {
     /// Whether the session was ended by a fork compaction, so that a child continues it.
     #[must_use]
     pub fn is_compacted_away(&self) -> bool {
         self.end_reason.as_deref() == Some(ENDED_BY_COMPACTION)
+    }
+
+    /// Whether its terminal went on in another session.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        matches!(self.end_reason.as_deref(), Some(LEFT_FOR_NEW | LEFT_FOR_OTHER))
+    }
+
+    /// Whether it comes from one of `sources`, or from a Hermes that does not say.
+    #[must_use]
+    pub fn is_from(&self, sources: &[String]) -> bool {
+        self.source.is_empty() || sources.contains(&self.source)
     }
 
     /// Whether no person sits at it: sub-agents, branches that were not asked for by the terminal,
@@ -67,6 +85,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("parent_session_id", "NULL"),
     ("model", "NULL"),
     ("model_config", "NULL"),
+    ("ended_at", "NULL"),
 ];
 
 impl Open {
@@ -128,8 +147,9 @@ fn decode(row: &SqlRow<'_>) -> rusqlite::Result<Session> {
         end_reason: text(4)?,
         parent: text(5)?.map(HermesSessionId::new),
         model: text(6)?,
+        ended_at: row.get::<_, Option<f64>>(8).ok().flatten(),
         marker: model_config.as_deref().and_then(marker),
-        has_rows: row.get(8)?,
+        has_rows: row.get(9)?,
     })
 }
 

@@ -168,7 +168,8 @@ impl Lane {
         self.turns.recall(lapsed.map(|turn| turn.id), self.deliver.title());
         // First of all: the session stays the mirror's, also if it ends before the server has answered.
         self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
-        let fresh = binding.resume.last == MessageId::ZERO && binding.resume.partial.is_none();
+        let resume = &binding.resume;
+        let fresh = resume.partial.is_none() && (resume.begins || resume.last == MessageId::ZERO);
         if fresh {
             self.recovering = self.deliver.recover().await.map_or(Recovering::Done, Recovering::Awaiting);
         }

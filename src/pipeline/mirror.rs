@@ -170,6 +170,7 @@ pub(super) fn target(mirror: &config::Mirror) -> Target {
         (None, workspace) => Target::Terminal(Terminal {
             workspace: workspace.clone().unwrap_or_default(),
             launch_epoch_s: mirror.launch_epoch.unwrap_or(0.0),
+            sources: mirror.sources.clone(),
         }),
     }
 }

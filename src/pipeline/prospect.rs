@@ -68,7 +68,7 @@ pub fn prospect(config: &Config, mirror: &config::Mirror, open: &Open) -> Result
         (Some(session), _) => Some(session),
         (None, Target::Session(named)) => return Ok(Prospect::Unknown(named.clone())),
         (None, Target::Terminal(terminal)) => match discovery::discover(open, terminal, |_| false)? {
-            Found::Session(session) => Some(session),
+            Found::Session(session) | Found::Resumed(session, _) => Some(session),
             Found::Nothing | Found::Ambiguous(_) => None,
         },
     };

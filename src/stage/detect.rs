@@ -20,6 +20,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
+use super::degraded::Degraded;
 use super::wake::Waker;
 use crate::config::{self, DetectMode};
 use crate::event::Wake;
@@ -144,7 +145,7 @@ impl Detect {
             Err(error) => {
                 if self.refused.replace(Instant::now()).is_none() {
                     tracing::warn!(
-                        directory = %directory.display(),
+                        directory = %directory.display(), state = %Degraded::Unwatched,
                         "no file-system events ({}); polling every {} ms instead",
                         explain(&error),
                         self.config.poll_ms

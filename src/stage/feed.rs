@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::seek::{self, Sought};
@@ -13,6 +14,9 @@ use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
+
+mod elsewhere;
+mod place;
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
@@ -118,6 +122,9 @@ struct Following {
     rewrites: Rewrites,
     turn_closed: bool,
     caught_up: bool,
+    /// The first row of it that was seen.
+    first: Option<MessageId>,
+    place: Place,
     /// Something beside the rows is still to be told.
     untold: bool,
 }
@@ -186,7 +193,17 @@ impl Feed {
             return Ok(());
         }
         let rewound = self.find_what_is_left(open)?;
-        let Some(mut binding) = self.find(open, others)? else { return Ok(()) };
+        let Some(binding) = self.find(open, others)? else { return Ok(()) };
+        self.begin(open, binding)?;
+        if let Some(row) = rewound {
+            self.memory.rewind_to(row);
+            self.send(Reading::Rewound(row));
+        }
+        Ok(())
+    }
+
+    /// Begins to follow a session, and tells the lane, which has room.
+    fn begin(&mut self, open: &Open, mut binding: Binding) -> Result<(), SourceError> {
         let last = binding.resume.last;
         // Asked before the first row: a row that is committed in between then lies behind this place.
         let newest = open.newest_row()?;
@@ -195,8 +212,15 @@ impl Feed {
         let (mut rewrites, mut taken_back) = (Rewrites::default(), BTreeSet::new());
         if last != MessageId::ZERO {
             let past = open.past(&binding.session, last, &|range| self.memory.range(range))?;
-            open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
-            (rewrites, taken_back) = (past.rewrites, past.taken_back);
+            rewrites = past.rewrites;
+            // What was taken back in history that is not shown stays so.
+            if !binding.resume.begins {
+                open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
+                taken_back = past.taken_back;
+            }
+        }
+        if binding.resume.begins {
+            binding.resume.closed_turns = Some(open.closed_turns(&binding.session, last)?);
         }
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
@@ -209,16 +233,14 @@ impl Feed {
             rewrites,
             turn_closed: false,
             caught_up: false,
+            first,
+            place: Place::Unchecked,
             untold: false,
         });
         self.watch = Watch::new();
         self.refused.clear();
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
-        if let Some(row) = rewound {
-            self.memory.rewind_to(row);
-            self.send(Reading::Rewound(row));
-        }
         Ok(())
     }
 
@@ -271,7 +293,7 @@ impl Feed {
             let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 conversation = %self.conversation,
-                "several sessions could be this terminal's and none records a directory: {list}; \
+                "several sessions could be this terminal's and nothing tells them apart: {list}; \
                  name one as `session` in [[mirror]]"
             );
             self.refused = several;
@@ -282,6 +304,9 @@ impl Feed {
     pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
         let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
         let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
+        if !mine.is_empty() && !self.may_take(open)? {
+            return Ok(false);
+        }
         for (at, row) in mine.iter().enumerate() {
             let next = match mine.get(at + 1) {
                 Some(next) => Some(next.timestamp),
@@ -320,64 +345,11 @@ impl Feed {
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
         following.read_to = row.id;
+        following.first.get_or_insert(row.id);
         following.highest = following.highest.max(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
         self.send(Reading::Row(row));
         Ok(true)
-    }
-
-    /// Goes back to the first row that was taken back before it could be shown and is live again, if there is one.
-    pub fn revive(&mut self, open: &Open) -> Result<(), SourceError> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        for row in following.taken_back.clone() {
-            if open.is_live(row)? {
-                let before = MessageId::new(row.get() - 1);
-                let past = open.past(&following.session, before, &|range| self.memory.range(range))?;
-                following.taken_back.split_off(&row);
-                following.rewrites = past.rewrites;
-                following.read_to = following.read_to.min(before);
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether it has read a row of an id that no row was ever given: an older copy was put in place.
-    #[must_use]
-    pub fn has_read_beyond(&self, highest: Option<MessageId>) -> bool {
-        let read = self.following.as_ref().map(|following| following.highest);
-        highest.zip(read).is_some_and(|(highest, read)| highest < read)
-    }
-
-    /// Goes back to where an older copy of the database ends, if one was put in place. Nothing is shown again:
-    /// what lies behind that row is new.
-    /// `highest`: the highest id that its rows were ever given, where that is on record.
-    pub fn re_anchor(&mut self, open: &Open, highest: Option<MessageId>) -> Result<(), SourceError> {
-        let is_older = self.has_read_beyond(highest);
-        let Some(following) = &mut self.following else { return Ok(()) };
-        // The copy may be older than the session that was followed: back to the one that this one continued.
-        let known = open.session(&following.session)?.is_some();
-        let (row, ids_are_reused) = self.memory.shared_with(open, following.highest)?;
-        let left = if known { None } else { open.session_of(row)? };
-        let is_older = is_older || ids_are_reused;
-        if !(known && is_older || left.is_some()) || !self.lane.has_room() {
-            return Ok(());
-        }
-        let session = left.clone().unwrap_or_else(|| following.session.clone());
-        tracing::warn!(
-            conversation = %self.conversation, %row, read_to = %following.read_to,
-            "an older copy of the database was put in its place; going on behind the last row that both have"
-        );
-        self.memory.rewind_to(row);
-        following.rewrites = open.past(&session, row, &|range| self.memory.range(range))?.rewrites;
-        (following.read_to, following.highest) = (row, row);
-        following.taken_back.split_off(&row);
-        following.session.clone_from(&session);
-        self.send(Reading::Rewound(row));
-        if left.is_some() {
-            self.send(Reading::Continued(session));
-        }
-        Ok(())
     }
 
     /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
@@ -394,6 +366,7 @@ impl Feed {
     pub fn expect_more(&mut self) {
         if let Some(following) = &mut self.following {
             following.caught_up = false;
+            following.place = Place::Unchecked;
         }
     }
 
@@ -412,39 +385,6 @@ impl Feed {
             self.send(Reading::Usage(usage));
         }
         Ok(())
-    }
-
-    /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
-    pub fn follow_continuation(&mut self, open: &Open) -> Result<bool, SourceError> {
-        let Some(following) = &mut self.following else { return Ok(false) };
-        // A lane that was full while the parent was read may have room by now; the parent is read first all the same.
-        if !following.caught_up || !self.lane.has_room() {
-            return Ok(false);
-        }
-        let Some(child) = open.continuation(&following.session)? else { return Ok(false) };
-        let Some(first) = open.first_row(&child)? else { return Ok(false) };
-        // Rows that the parent was given since it was read, before the child came.
-        if open.next_timestamp(&following.session, following.read_to)?.is_some() {
-            following.caught_up = false;
-            return Ok(true);
-        }
-        tracing::info!(
-            conversation = %self.conversation, session = %following.session, child = %child,
-            "the session was compacted into a new one; following it"
-        );
-        *following = Following {
-            session: child.clone(),
-            read_to: MessageId::new(first.get().saturating_sub(1)),
-            highest: following.highest,
-            taken_back: BTreeSet::new(),
-            rewrites: Rewrites::default(),
-            turn_closed: following.turn_closed,
-            caught_up: false,
-            untold: false,
-        };
-        self.watch.follow();
-        self.send(Reading::Continued(child));
-        Ok(true)
     }
 
     /// The session to ask after beside its rows: one in which something happens, or any where that is `due`.

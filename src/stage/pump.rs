@@ -47,23 +47,26 @@ impl Occasions {
     }
 }
 
-/// Brings every feed as far as the database and its lane allow.
+/// Brings every feed as far as the database and its lane allow. Returns whether the database turned out to be an
+/// older copy of what was read.
 pub fn pump(
     open: &Open,
     feeds: &mut [Feed],
     limits: Limits,
     occasions: &mut Occasions,
-) -> Result<(), SourceError> {
+) -> Result<bool, SourceError> {
     let due = occasions.are_due(open.newest_session()?);
     bind(open, feeds, due)?;
     let highest = open.highest_id()?;
+    let mut is_older = false;
     for feed in feeds.iter_mut() {
         if due || feed.has_read_beyond(highest) {
-            feed.re_anchor(open, highest)?;
+            is_older |= feed.re_anchor(open, highest)?;
             feed.revive(open)?;
         }
         feed.expect_more();
     }
+    let mut due_elsewhere = due;
     // Before the rows: what is said of a session then stands behind rows that this look reads.
     let seen = beside::look(open, feeds, due);
     for feed in feeds.iter_mut() {
@@ -72,20 +75,40 @@ pub fn pump(
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;
+        // A terminal that leaves its session changes the database without a row for anyone.
+        due_elsewhere |= !feeds.iter().any(Feed::has_news);
         for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
             feed.report_usage(open)?;
             if due {
                 went_on |= feed.follow_continuation(open)?;
             }
         }
+        if due_elsewhere {
+            went_on |= follow_terminals(open, feeds)?;
+        }
         if !went_on {
             break;
         }
+        bind(open, feeds, true)?;
     }
     for feed in feeds.iter_mut() {
         feed.tell_beside(open, &seen);
     }
-    Ok(())
+    Ok(is_older)
+}
+
+/// Follows the terminals that have left their sessions. Returns whether one did.
+fn follow_terminals(open: &Open, feeds: &mut [Feed]) -> Result<bool, SourceError> {
+    let sessions: Vec<_> = feeds.iter().map(|feed| feed.session().cloned()).collect();
+    let mut went_on = false;
+    for (at, feed) in feeds.iter_mut().enumerate().filter(|(_, feed)| feed.ready().is_some()) {
+        let is_another_s = |session: &HermesSessionId| {
+            let others = sessions.iter().enumerate().filter(|(other, _)| *other != at);
+            others.filter_map(|(_, other)| other.as_ref()).any(|other| other == session)
+        };
+        went_on |= feed.follow_terminal(open, is_another_s)?;
+    }
+    Ok(went_on)
 }
 
 /// Finds the sessions of the feeds that have none. To look through all sessions of the database is for when it is
@@ -124,6 +147,9 @@ fn read_behind_cursors(open: &Open, feeds: &mut [Feed], limits: Limits) -> Resul
             }
             if feed.take(open, &scan.rows, scan.more)? {
                 feed.advance(scan.scanned_to, scan.more);
+            } else {
+                // It is full, or has gone back and is to be read from there.
+                more = true;
             }
         }
         more |= scan.more;

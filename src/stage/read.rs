@@ -6,11 +6,11 @@
 //! changes or `settle_ms` is over. Reading once at the event left 137 of 160 rows unseen until the next commit.
 //! It never spins: that takes the writer's core and makes its commit five times slower.
 
-use std::mem::Discriminant;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
+use super::degraded::Degraded;
 use super::detect::Health;
 use super::feed::{Feed, LaneSender};
 use super::pump::{Occasions, pump};
@@ -23,6 +23,8 @@ use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
 const EAGER: Duration = Duration::from_millis(50);
 /// However quiet the files, a real look is taken this often: a footprint can stay the same across a commit.
 const REAL_LOOK: Duration = Duration::from_secs(15);
+/// A lock that is held for this long is worth a word.
+const LONG_LOCK: Duration = Duration::from_secs(3);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
 /// Where nothing wakes it, the reader looks at its own state this often.
@@ -55,10 +57,14 @@ pub struct Reader {
     footprint: Option<Footprint>,
     looked: Instant,
     changed: Instant,
+    /// When the connection to a file that was replaced was let go.
+    left: Option<Instant>,
     unannounced: u32,
     occasions: Occasions,
+    /// Since when it has been locked at every look.
+    locked: Option<Instant>,
     /// The state in which the source can't be read, while there is one.
-    fault: Option<Discriminant<SourceError>>,
+    fault: Option<Degraded>,
     stopped: bool,
 }
 
@@ -86,8 +92,10 @@ impl Reader {
             footprint: None,
             looked: now,
             changed: now,
+            left: None,
             unannounced: 0,
             occasions: Occasions::default(),
+            locked: None,
             fault: None,
             stopped: false,
         }
@@ -97,6 +105,7 @@ impl Reader {
     pub fn run(&mut self) {
         while self.goes_on() {
             let kinds = self.wakes.wait(LONGEST_WAIT);
+            tracing::trace!(announced = kinds.announces_commit(), "woken");
             self.obey(kinds);
             if self.stopped {
                 break;
@@ -187,7 +196,7 @@ impl Reader {
         self.unannounced += 1;
         if self.unannounced == MUTE_AFTER && self.health.set_mute(true) {
             tracing::warn!(
-                database = %self.source.path().display(),
+                database = %self.source.path().display(), state = %Degraded::Mute,
                 "changes arrive without file-system events; polling every {} ms", self.detect.poll_ms
             );
         }
@@ -200,15 +209,17 @@ impl Reader {
             tracing::info!(database = %self.source.path().display(), "file-system events arrive again");
         }
         let mut event = Instant::now();
-        let mut quiet = false;
+        let (mut quiet, mut found) = (false, false);
         loop {
             // Seen, and nothing was written since the look before: what the events announced is read.
-            if self.attempt() && quiet {
+            let changed = self.attempt();
+            found |= changed;
+            if changed && quiet {
                 return;
             }
             let waited = event.elapsed();
-            if waited >= Duration::from_millis(self.detect.settle_ms) || self.stopped {
-                return;
+            if self.stopped || (waited >= self.settle() && self.left.is_none()) {
+                break;
             }
             let look = Duration::from_micros(self.detect.look_us);
             std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
@@ -219,13 +230,25 @@ impl Reader {
                 event = Instant::now();
             }
         }
+        if !found && !self.stopped && self.source.is_open() {
+            // What was written is no commit: a rollback, a checkpoint, or another content for the same file, which
+            // only a connection that is opened on it can see.
+            self.source.close();
+            self.attempt();
+        }
     }
 
     /// One look. Returns whether anything had changed.
     fn attempt(&mut self) -> bool {
         if self.source.leave_if_replaced() {
             tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
+            self.left = Some(Instant::now());
         }
+        // Who replaces a file may still be at it: the log of the old one is removed after.
+        if self.left.is_some_and(|left| left.elapsed() < self.settle()) {
+            return false;
+        }
+        self.left = None;
         self.looked = Instant::now();
         match self.look() {
             Ok(changed) => {
@@ -247,6 +270,10 @@ impl Reader {
         }
     }
 
+    fn settle(&self) -> Duration {
+        Duration::from_millis(self.detect.settle_ms)
+    }
+
     fn look(&mut self) -> Result<bool, SourceError> {
         if !self.source.is_open() {
             self.occasions = Occasions::default();
@@ -256,25 +283,36 @@ impl Reader {
             return Ok(false);
         }
         let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
-        if read.is_err() {
-            open.look_again();
+        match read {
+            // This connection was opened on another content, and may hold a lock that the new one has no use for.
+            Ok(true) => self.source.close(),
+            Ok(false) => {}
+            Err(_) => open.look_again(),
         }
-        read.map(|()| true)
+        read.map(|_| true)
     }
 
     /// Logs a state of the source once when it comes and once when it goes.
     fn note(&mut self, result: Result<(), &SourceError>) {
+        let database = self.source.path().display();
         if let Err(SourceError::Busy(_)) = result {
             // Passes within moments, and comes with every long write of Hermes's.
-            tracing::debug!(database = %self.source.path().display(), "locked by another process; trying again");
-            return;
+            tracing::debug!(%database, "locked by another process; trying again");
+            if self.locked.get_or_insert_with(Instant::now).elapsed() < LONG_LOCK {
+                return;
+            }
+        } else {
+            self.locked = None;
         }
-        let state = result.err().map(std::mem::discriminant);
-        if std::mem::replace(&mut self.fault, state) == state {
+        let state = result.err().map(Degraded::from);
+        let before = std::mem::replace(&mut self.fault, state);
+        if before == state {
             return;
         }
         match result {
-            Ok(()) => tracing::info!(database = %self.source.path().display(), "reading the database"),
+            Ok(()) => {
+                tracing::info!(%database, was = before.map(tracing::field::display), "reading the database");
+            }
             Err(error) => announce(error),
         }
     }
@@ -294,9 +332,10 @@ impl Reader {
 }
 
 fn announce(error: &SourceError) {
+    let state = Degraded::from(error);
     if error.is_waiting() {
-        tracing::info!("{error}");
+        tracing::info!(%state, "{error}");
     } else {
-        tracing::warn!("{error}");
+        tracing::warn!(%state, "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::event::{Binding, Resume};
 use crate::hermes::discovery::{self, Found};
 use crate::hermes::{Open, SourceError};
-use crate::ids::HermesSessionId;
+use crate::ids::{HermesSessionId, MessageId};
 
 use super::feed::Target;
 
@@ -27,14 +27,16 @@ pub fn seek(
     others: &[HermesSessionId],
     taken: impl Fn(&HermesSessionId) -> bool,
 ) -> Result<Sought, SourceError> {
-    let bare = |session| Binding { session, resume: Resume::default() };
     let mut sought = Sought::default();
     let found = match target {
         Target::Session(named) => match known {
             Some(known) if leads_to(open, named, &known.session)? => Some(known.clone()),
-            _ => open.session(named)?.map(|session| bare(session.id)),
+            _ => open.session(named)?.map(|session| from_the_start(session.id)),
         },
-        Target::Terminal(_) => known.cloned(),
+        Target::Terminal(_) => match known {
+            Some(known) if !is_discarded(open, known)? => Some(known.clone()),
+            _ => None,
+        },
     };
     match found {
         Some(binding) if taken(&binding.session) => sought.left = Some(binding.session),
@@ -43,12 +45,28 @@ pub fn seek(
     if let (Target::Terminal(terminal), None) = (target, &sought.binding) {
         let taken = |session: &HermesSessionId| others.contains(session) || taken(session);
         match discovery::discover(open, terminal, taken)? {
-            Found::Session(session) => sought.binding = Some(bare(session)),
+            Found::Session(session) => sought.binding = Some(from_the_start(session)),
+            Found::Resumed(session, behind) => sought.binding = Some(from_behind(session, behind)),
             Found::Nothing => {}
             Found::Ambiguous(several) => sought.several = several,
         }
     }
     Ok(sought)
+}
+
+/// A session of which nothing was shown and all is to be.
+fn from_the_start(session: HermesSessionId) -> Binding {
+    Binding { session, resume: Resume::default() }
+}
+
+/// A session of which nothing was shown, and what lies behind the row `last` is to be.
+pub(super) fn from_behind(session: HermesSessionId, last: MessageId) -> Binding {
+    Binding { session, resume: Resume { last, begins: true, ..Resume::default() } }
+}
+
+/// Whether a session that was bound while it was empty is gone: Hermes discards an empty one that is left.
+fn is_discarded(open: &Open, known: &Binding) -> Result<bool, SourceError> {
+    Ok(known.resume.last == MessageId::ZERO && open.session(&known.session)?.is_none())
 }
 
 /// Whether `bound` is the named session or one that continues it.

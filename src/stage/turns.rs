@@ -33,6 +33,8 @@ pub struct Turns {
     aside: SetAside,
     closed: u64,
     partial: Option<(MessageId, u32)>,
+    /// Whether a session was bound before: the next one is another.
+    bound: bool,
     /// Of the row that is taken now.
     trace: Option<Trace>,
     interrupts: Interrupts,
@@ -83,9 +85,14 @@ impl Turns {
         }
     }
 
-    /// Takes the turn up where delivery had come to.
+    /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
         self.trace = None;
+        let mut deliveries = Vec::new();
+        if std::mem::replace(&mut self.bound, true) {
+            deliveries = self.lapse();
+            self.aside = SetAside::default();
+        }
         self.partial = resume.partial;
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
@@ -100,14 +107,18 @@ impl Turns {
         match self.open.take() {
             Some(turn) if turn.closed => {
                 let mark = self.mark(resume.last, None);
-                vec![Delivery { post: Some(Post::Idle { turn: turn.id, failed: false }), mark: Some(mark) }]
+                deliveries.push(Delivery {
+                    post: Some(Post::Idle { turn: turn.id, failed: false }),
+                    mark: Some(mark),
+                });
             }
             Some(turn) => {
                 self.open = Some(turn.clone());
-                vec![running(turn.id)]
+                deliveries.push(running(turn.id));
             }
-            None => Vec::new(),
+            None => {}
         }
+        deliveries
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {

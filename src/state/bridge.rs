@@ -103,6 +103,7 @@ impl Bridge {
         let session = self.cursor.session.clone()?;
         let resume = Resume {
             last: self.cursor.last,
+            begins: false,
             partial: self.cursor.partial,
             turn: self.cursor.turn.clone().map(|id| OpenTurn { id, closed: false }),
             closed_turns: self.closed_turns,

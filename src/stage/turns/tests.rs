@@ -127,6 +127,7 @@ fn a_start_that_was_missed_is_recovered_from_the_first_row_seen() {
 
 fn bound(last: i64, partial: Option<(i64, u32)>, turn: Option<(i64, bool)>) -> Step {
     let resume = Resume {
+        begins: false,
         last: MessageId::new(last),
         partial: partial.map(|(row, items)| (MessageId::new(row), items)),
         turn: turn.map(|(id, closed)| OpenTurn { id: ResponseId::for_turn(MessageId::new(id)), closed }),

@@ -126,6 +126,7 @@ impl Account {
                 session: HermesSessionId::new(session),
                 resume: Resume {
                     last: MessageId::new(row.get(1)?),
+                    begins: false,
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
                     closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
@@ -145,7 +146,7 @@ impl Account {
 
     /// A session was bound, to go on from `binding`.
     pub fn bind(&self, binding: &Binding) -> Result<(), StateError> {
-        let Resume { last, partial, turn, closed_turns, calls: _ } = &binding.resume;
+        let Resume { last, begins: _, partial, turn, closed_turns, calls: _ } = &binding.resume;
         let parameters = params![
             self.id,
             binding.session.as_str(),

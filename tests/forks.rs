@@ -174,3 +174,19 @@ fn a_restart_amid_the_rows_of_a_compaction_repeats_none() {
 fn a_restart_amid_the_rows_of_a_fork_repeats_none() {
     check_every_start(|db| db.compact_by_fork("s", "child", KEPT, Summary::Row("sum")), "child", 5..9);
 }
+
+#[test]
+fn a_turn_that_was_opened_before_a_fork_keeps_its_id_though_nobody_recorded_it() {
+    let world = World::new();
+    let mut db = world.hermes();
+    db.append("s", &Message::user("look"));
+    db.append("s", &Message::tools("", &[("c1", "terminal", "{}")]));
+    db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
+    // Rows 3 to 5 of the child: the summary and the copies.
+    let cursor = r#"{"hermes_session_id": "child", "last_id": 5, "heartbeat_ms": 1}"#;
+    support::mirror::write(&world.bridge("a").join("hermes_forwarder.json"), cursor);
+    let mirror = world.attach();
+    db.append("child", &Message::result("c1", "out"));
+    db.append("child", &Message::answer("done"));
+    world.expect_all(mirror, &["running 1", "1 output c1: out", "1 agent: done", "idle 1"]);
+}

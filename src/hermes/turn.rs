@@ -51,6 +51,27 @@ impl Open {
         Ok(())
     }
 
+    /// The row at or before `at` in a session or, before its first row, in those that it continues: a turn may have
+    /// been opened before a compaction went on in another session. `lineage` is what is left of them.
+    fn row_before_in(
+        &self,
+        lineage: &mut Vec<HermesSessionId>,
+        session: &HermesSessionId,
+        at: MessageId,
+    ) -> Result<Option<Row>, SourceError> {
+        while let Some(current) = lineage.last() {
+            if let Some(row) = self.row_before(current, at)? {
+                return Ok(Some(row));
+            }
+            let reached = current == session;
+            lineage.pop();
+            if reached {
+                lineage.extend(self.ancestors(session)?.into_iter().rev().map(|ancestor| ancestor.id));
+            }
+        }
+        Ok(None)
+    }
+
     /// The turn of the row at `last`, from the rows up to its opener, and the calls that wait for their results: its
     /// own, and those of turns before it that no row closed.
     fn turn_at(
@@ -62,7 +83,8 @@ impl Open {
         let mut at = last;
         let (mut turn, mut closed, mut earliest, mut further) = (None, false, None, 0);
         let mut calls = Waiting::default();
-        while let Some(row) = self.row_before(session, at)? {
+        let mut lineage = vec![session.clone()];
+        while let Some(row) = self.row_before_in(&mut lineage, session, at)? {
             at = MessageId::new(row.id.get().saturating_sub(1));
             further += u32::from(turn.is_some());
             let beside = repeated.contains(&row.id) || is_summary(&row) || is_aside(&row);

@@ -10,6 +10,7 @@ pub mod deliver;
 pub mod detect;
 pub mod feed;
 pub mod memory;
+pub mod pressure;
 pub mod pump;
 pub mod read;
 pub mod seek;

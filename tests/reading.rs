@@ -8,8 +8,9 @@ use std::time::Duration;
 use hermes_mirror::event::Reading;
 use hermes_mirror::hermes::{Limits, Source};
 use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
-use hermes_mirror::stage::feed::{Feed, LaneSender, Target};
+use hermes_mirror::stage::feed::{Feed, Target};
 use hermes_mirror::stage::memory::Delivered;
+use hermes_mirror::stage::pressure::LaneSender;
 use support::hermes_db::{HermesDb, Kept, Summary};
 
 #[test]

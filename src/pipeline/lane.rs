@@ -15,7 +15,7 @@ use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
-use crate::stage::feed::Pressure;
+use crate::stage::pressure::Pressure;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;

@@ -12,7 +12,7 @@ use super::lane::{End, Lane};
 use super::mirror::Mirror;
 use super::supervise;
 use crate::retry::Supervision;
-use crate::stage::feed::LaneSender;
+use crate::stage::pressure::LaneSender;
 
 /// The lanes of a pipeline, in the order of its mirrors.
 #[derive(Default)]

@@ -1,14 +1,12 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use tokio::sync::mpsc::Sender;
+use std::sync::atomic::Ordering;
 
 use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
+use super::pressure::LaneSender;
 use super::seek::{self, Sought};
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
@@ -17,9 +15,6 @@ use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 mod elsewhere;
 mod place;
-
-/// A row may be followed by one more reading, so a lane has room only while two fit.
-const ROOM: usize = 2;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
@@ -35,68 +30,6 @@ pub enum Target {
 
 /// Says whether a live sibling mirrors a session already.
 pub type TakenBySibling = Box<dyn Fn(&HermesSessionId) -> bool + Send>;
-
-/// The sending end of a lane, as the reader holds it.
-#[derive(Clone, Debug)]
-pub struct LaneSender {
-    /// Readings for the lane, bounded.
-    pub readings: Sender<Reading>,
-    /// Set while the lane is full, so that it wakes the reader once it has room.
-    pub starved: Arc<AtomicBool>,
-    /// Bytes of the rows that wait in the lane.
-    pub waiting: Arc<AtomicU64>,
-    /// The lane is full once so many bytes wait: a few rows may hold as much as all others together.
-    pub most_bytes: u64,
-}
-
-/// What the lane itself sees of its fullness.
-#[derive(Clone, Debug)]
-pub struct Pressure {
-    starved: Arc<AtomicBool>,
-    waiting: Arc<AtomicU64>,
-    capacity: usize,
-    most_bytes: u64,
-}
-
-impl Pressure {
-    /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
-    /// half of a full lane is free.
-    #[must_use]
-    pub fn eases(&self, taken: &Reading, left: usize) -> bool {
-        let bytes = if let Reading::Row(row) = taken { row.bytes() } else { 0 };
-        let waiting = self.waiting.fetch_sub(bytes, Ordering::SeqCst).saturating_sub(bytes);
-        left <= self.capacity / 2
-            && waiting <= self.most_bytes / 2
-            && self.starved.swap(false, Ordering::SeqCst)
-    }
-}
-
-impl LaneSender {
-    /// The lane's view of it.
-    #[must_use]
-    pub fn pressure(&self) -> Pressure {
-        Pressure {
-            starved: Arc::clone(&self.starved),
-            waiting: Arc::clone(&self.waiting),
-            capacity: self.readings.max_capacity(),
-            most_bytes: self.most_bytes,
-        }
-    }
-
-    /// Whether a row and what may follow it fit. Arranges to be woken where they do not.
-    fn has_room(&self) -> bool {
-        if self.fits() {
-            return true;
-        }
-        self.starved.store(true, Ordering::SeqCst);
-        // The lane may have drained between the two lines, and then sent no wake.
-        self.fits()
-    }
-
-    fn fits(&self) -> bool {
-        self.readings.capacity() >= ROOM && self.waiting.load(Ordering::SeqCst) < self.most_bytes
-    }
-}
 
 /// One mirror, as the reader sees it.
 pub struct Feed {

@@ -12,7 +12,8 @@ use crossbeam_channel::Receiver;
 
 use super::degraded::Degraded;
 use super::detect::Health;
-use super::feed::{Feed, LaneSender};
+use super::feed::Feed;
+use super::pressure::LaneSender;
 use super::pump::{Occasions, pump};
 use super::wake::{Kinds, Wakes};
 use crate::config;

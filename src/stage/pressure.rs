@@ -1,0 +1,73 @@
+//! How full a lane is, seen from both of its ends: the pressure that flows back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::mpsc::Sender;
+
+use crate::event::Reading;
+
+/// A row may be followed by one more reading, so a lane has room only while two fit.
+const ROOM: usize = 2;
+
+/// The sending end of a lane, as the reader holds it.
+#[derive(Clone, Debug)]
+pub struct LaneSender {
+    /// Readings for the lane, bounded.
+    pub readings: Sender<Reading>,
+    /// Set while the lane is full, so that it wakes the reader once it has room.
+    pub starved: Arc<AtomicBool>,
+    /// Bytes of the rows that wait in the lane.
+    pub waiting: Arc<AtomicU64>,
+    /// The lane is full once so many bytes wait: a few rows may hold as much as all others together.
+    pub most_bytes: u64,
+}
+
+/// What the lane itself sees of its fullness.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    starved: Arc<AtomicBool>,
+    waiting: Arc<AtomicU64>,
+    capacity: usize,
+    most_bytes: u64,
+}
+
+impl Pressure {
+    /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
+    /// half of a full lane is free.
+    #[must_use]
+    pub fn eases(&self, taken: &Reading, left: usize) -> bool {
+        let bytes = if let Reading::Row(row) = taken { row.bytes() } else { 0 };
+        let waiting = self.waiting.fetch_sub(bytes, Ordering::SeqCst).saturating_sub(bytes);
+        left <= self.capacity / 2
+            && waiting <= self.most_bytes / 2
+            && self.starved.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl LaneSender {
+    /// The lane's view of it.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure {
+            starved: Arc::clone(&self.starved),
+            waiting: Arc::clone(&self.waiting),
+            capacity: self.readings.max_capacity(),
+            most_bytes: self.most_bytes,
+        }
+    }
+
+    /// Whether a row and what may follow it fit. Arranges to be woken where they do not.
+    pub(super) fn has_room(&self) -> bool {
+        if self.fits() {
+            return true;
+        }
+        self.starved.store(true, Ordering::SeqCst);
+        // The lane may have drained between the two lines, and then sent no wake.
+        self.fits()
+    }
+
+    fn fits(&self) -> bool {
+        self.readings.capacity() >= ROOM && self.waiting.load(Ordering::SeqCst) < self.most_bytes
+    }
+}

@@ -109,7 +109,7 @@ impl Default for Detect {
 pub struct Read {
     /// Most rows in one read (1 to 10000).
     pub batch_rows: u32,
-    /// Most bytes in one read, but always at least one row (4096 to 268435456).
+    /// Most bytes in one read, and waiting on one lane, but always at least one row (4096 to 268435456).
     pub batch_bytes: u64,
     /// How long one read waits for a lock that Hermes holds, in ms (0 to 1000).
     pub busy_ms: u64,

@@ -144,7 +144,11 @@ impl Lane {
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}
                 Verdict::Reached(recovery) => {
-                    tracing::info!(conversation = %self.conversation, row = %row.row, "going on where the conversation stands");
+                    tracing::warn!(
+                        conversation = %self.conversation, row = %row.row,
+                        "cursor and ledger are lost; going on where the conversation stands. A closing edge of an \
+                         earlier turn that the server had refused until then is not sent again"
+                    );
                     self.deliver.resume_from(recovery);
                 }
                 Verdict::Delivered => return true,

@@ -66,8 +66,11 @@ pub enum Standing {
 /// What became of a turn's closing edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeStatus {
-    /// Its items are delivered, the edge is not yet.
-    Owed,
+    /// Its items are delivered, or could not be (`failed`); the edge is not yet.
+    Owed {
+        /// What the edge is to say.
+        failed: bool,
+    },
     /// `idle` was delivered.
     Idle,
     /// `failed` was delivered: an item of the turn could not be.
@@ -79,12 +82,21 @@ pub enum EdgeStatus {
 impl EdgeStatus {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Owed => "owed",
+            Self::Owed { .. } => "owed",
             Self::Idle => "idle",
             Self::Failed => "failed",
             Self::GivenUp => "given up",
         }
     }
+}
+
+/// A closing edge that the server has refused until now.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OwedEdge {
+    /// The turn that it closes.
+    pub turn: ResponseId,
+    /// Whether it says `failed`: an item of the turn could not be delivered.
+    pub failed: bool,
 }
 
 /// One mirror's account.
@@ -188,9 +200,12 @@ impl Account {
                 dead_letters::write(&transaction, self.id, letter)?;
             }
             if let Some((turn, status)) = &record.edge {
+                let failed = matches!(status, EdgeStatus::Owed { failed: true });
                 transaction
-                    .prepare_cached("INSERT OR REPLACE INTO turn (mirror, turn, status) VALUES (?1, ?2, ?3)")?
-                    .execute((self.id, turn.as_str(), status.as_str()))?;
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO turn (mirror, turn, status, failed) VALUES (?1, ?2, ?3, ?4)",
+                    )?
+                    .execute((self.id, turn.as_str(), status.as_str(), failed))?;
             }
             if let Some(title) = &record.title {
                 transaction
@@ -311,14 +326,16 @@ impl Account {
         self.execute("UPDATE mirror SET searched = 1 WHERE id = ?1", [self.id])
     }
 
-    /// What became of a turn's closing edge, as far as it is on record.
-    pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
+    /// The closing edges that are still owed.
+    pub fn owed(&self) -> Result<Vec<OwedEdge>, StateError> {
         let conn = self.ledger.conn();
-        let list = || -> rusqlite::Result<Vec<ResponseId>> {
+        let list = || -> rusqlite::Result<Vec<OwedEdge>> {
             let mut statement =
-                conn.prepare_cached("SELECT turn FROM turn WHERE mirror = ?1 AND status = 'owed'")?;
-            let rows = statement.query_map([self.id], |row| Ok(ResponseId::new(row.get::<_, String>(0)?)))?;
-            rows.collect()
+                conn.prepare_cached("SELECT turn, failed FROM turn WHERE mirror = ?1 AND status = 'owed'")?;
+            let read = |row: &rusqlite::Row<'_>| {
+                Ok(OwedEdge { turn: ResponseId::new(row.get::<_, String>(0)?), failed: row.get(1)? })
+            };
+            statement.query_map([self.id], read)?.collect()
         };
         list().map_err(|e| self.ledger.error(e))
     }

@@ -156,7 +156,7 @@ fn a_refused_edge_is_still_owed_after_a_crash_that_took_the_ledger_or_the_bridge
         assert!(world.sink.wait_until(shows("5 user: q3"), PATIENCE), "{lost:?}");
         mirror.kill();
         world.sink.heal();
-        world.configure(IMPATIENT);
+        world.configure("[deliver.retry]\ninitial_ms = 1\nmax_ms = 10\n");
         let bridge = world.bridge("a");
         match lost {
             Lost::Ledger => std::fs::remove_file(bridge.join("ledger.db")).unwrap(),

@@ -19,8 +19,12 @@ use crate::stage::pressure::Pressure;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
+use crate::state::bridge::LAG_MS;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
+
+/// How long after the last delivery the bridge file is brought up to the ledger.
+const FLUSH_AFTER: Duration = Duration::from_millis(LAG_MS.unsigned_abs());
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
 pub struct Plan {
@@ -63,6 +67,8 @@ pub struct Lane {
     recovering: Recovering,
     pressure: Pressure,
     running: Option<Running>,
+    /// When the bridge file is to be brought up to the ledger.
+    flush: Option<Instant>,
     announcement: Option<AbortHandle>,
 }
 
@@ -96,6 +102,7 @@ impl Lane {
             recovering: Recovering::Done,
             pressure,
             running: None,
+            flush: None,
             announcement: None,
         }
     }
@@ -120,12 +127,14 @@ impl Lane {
                     }
                 }
                 () = sleep_until(reassert), if reassert.is_some() => self.reassert().await,
+                () = sleep_until(self.flush), if self.flush.is_some() => self.flush(),
             }
         }
         if let Some(task) = self.announcement.take() {
             task.abort();
         }
         self.deliver.finish_edges().await;
+        self.flush();
         end
     }
 
@@ -163,7 +172,13 @@ impl Lane {
         }
         let now = Instant::now();
         self.running = self.turns.running().map(|_| Running { heard: now, said: now });
+        self.flush = self.deliver.is_behind().then(|| now + FLUSH_AFTER);
         true
+    }
+
+    fn flush(&mut self) {
+        self.deliver.flush();
+        self.flush = None;
     }
 
     async fn bound(&mut self, binding: &mut Binding) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::feed::Feed;
 use crate::event::{Beside, Row, Standing};
-use crate::hermes::{CompressionLock, Label, Open, turn};
+use crate::hermes::{CompressionLock, Label, Open, SourceError, turn};
 use crate::ids::HermesSessionId;
 
 /// For how long after its last row a session is asked after: a title takes the model a moment.
@@ -23,19 +23,28 @@ pub struct Seen {
     labels: Vec<Label>,
 }
 
-/// Looks. `due`: at every session, not only those in which something happens.
-pub fn look(open: &Open, feeds: &[Feed], due: bool) -> Seen {
+/// The compactions that are under way; `None` where that could not be read.
+#[must_use]
+pub fn locks(open: &Open) -> Option<Vec<CompressionLock>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let locks = open.compression_locks().map(|mut locks| {
-        locks.retain(|lock| lock.expires_at >= now);
-        locks
-    });
+    let mut locks = readable(open.compression_locks())?;
+    locks.retain(|lock| lock.expires_at >= now);
+    Some(locks)
+}
+
+/// Looks at names and ends. `due`: those of every session, not only of those in which something happens.
+#[must_use]
+pub fn look(open: &Open, feeds: &[Feed], locks: Option<Vec<CompressionLock>>, due: bool) -> Seen {
     let asked: Vec<_> = feeds.iter().filter_map(|feed| feed.watched(due)).cloned().collect();
-    let labels = open.labels(&asked);
-    if let Err(error) = locks.as_ref().map(drop).and(labels.as_ref().map(drop)) {
-        tracing::debug!("what stands beside the messages could not be read: {error}");
-    }
-    Seen { locks: locks.ok(), labels: labels.unwrap_or_default() }
+    Seen { locks, labels: readable(open.labels(&asked)).unwrap_or_default() }
+}
+
+fn readable<T>(answer: Result<T, SourceError>) -> Option<T> {
+    answer
+        .inspect_err(|error| {
+            tracing::debug!("what stands beside the messages could not be read: {error}");
+        })
+        .ok()
 }
 
 /// What is known of one session.
@@ -77,8 +86,12 @@ impl Watch {
 
     /// Of a compaction that has begun. Told before the rows of the look: its summary may be among them.
     #[must_use]
-    pub fn beginning(&self, session: &HermesSessionId, seen: &Seen) -> Option<CompressionLock> {
-        let lock = seen.locks.iter().flatten().find(|lock| lock.session == *session)?;
+    pub fn beginning(
+        &self,
+        session: &HermesSessionId,
+        locks: Option<&[CompressionLock]>,
+    ) -> Option<CompressionLock> {
+        let lock = locks?.iter().find(|lock| lock.session == *session)?;
         self.compacting.is_none().then(|| lock.clone())
     }
 
@@ -158,10 +171,10 @@ mod tests {
     #[test]
     fn a_compaction_begins_with_its_lock_and_is_over_without_it() {
         let mut watch = Watch::new();
-        assert_eq!(watch.beginning(&id("s"), &locked(&[lock("other", 1.0)])), None);
+        assert_eq!(watch.beginning(&id("s"), Some(&[lock("other", 1.0)])), None);
         let held = locked(&[lock("s", 1.0)]);
-        watch.begun(watch.beginning(&id("s"), &held).expect("begun"));
-        assert_eq!(watch.beginning(&id("s"), &held), None);
+        watch.begun(watch.beginning(&id("s"), held.locks.as_deref()).expect("begun"));
+        assert_eq!(watch.beginning(&id("s"), held.locks.as_deref()), None);
         assert_eq!(hear(&mut watch, &held), []);
         // Locks that could not be read are not locks that are gone.
         assert_eq!(hear(&mut watch, &Seen::default()), []);
@@ -175,7 +188,7 @@ mod tests {
         watch.begun(lock("s", 1.0));
         let again = locked(&[lock("s", 2.0)]);
         assert_eq!(hear(&mut watch, &again), [Beside::CompactionOver]);
-        assert!(watch.beginning(&id("s"), &again).is_some());
+        assert!(watch.beginning(&id("s"), again.locks.as_deref()).is_some());
     }
 
     #[test]

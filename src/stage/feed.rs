@@ -10,7 +10,7 @@ use super::pressure::LaneSender;
 use super::seek::{self, Sought};
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
-use crate::hermes::{Open, Rewrites, SourceError, turn};
+use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 mod elsewhere;
@@ -328,9 +328,9 @@ impl Feed {
     }
 
     /// Tells of a compaction that has begun.
-    pub fn tell_beginning(&mut self, seen: &Seen) {
+    pub fn tell_beginning(&mut self, locks: Option<&[CompressionLock]>) {
         let Some(following) = &self.following else { return };
-        if let Some(lock) = self.watch.beginning(&following.session, seen)
+        if let Some(lock) = self.watch.beginning(&following.session, locks)
             && self.lane.has_room()
         {
             self.watch.begun(lock);

@@ -28,7 +28,7 @@ pub use beside::{CompressionLock, Label};
 pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
-pub use rewrite::Rewrites;
+pub use rewrite::{Rewrites, Wave};
 pub use rows::{Limits, Scan};
 pub use schema::{Gap, Schema};
 pub use sessions::Session;

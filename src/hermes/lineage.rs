@@ -175,11 +175,12 @@ impl Open {
             None
         };
         if let Some(parent) = parent {
-            self.history(&parent.id, range.end, |row, live| {
+            self.history(&parent.id, MessageId::ZERO..range.end, |row, live| {
                 own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {
                     ghosts.rows.push(Ghost::of(&row, false));
                 }
+                true
             })?;
             // From 0.19 on, which has this column, a child's rows come in one transaction, and are known by that.
             // Where rows stood before, what a person edited and sent again may come first by now.
@@ -199,13 +200,14 @@ impl Open {
             }
         }
         let (mut any_gone, mut any_held) = (!in_order.is_empty(), false);
-        self.history(session, range.end, |row, live| {
+        self.history(session, range.clone(), |row, live| {
             let taken_back = row.standing == Standing::TakenBack;
-            if row.id >= range.start && (!taken_back || shown.contains(&row.id)) {
+            if !taken_back || shown.contains(&row.id) {
                 any_gone |= taken_back;
                 any_held |= !taken_back;
                 in_order.insert(row.id, Ghost::of(&row, live));
             }
+            true
         })?;
         if any_gone && !any_held {
             ghosts.kind = Kind::Edit;
@@ -218,7 +220,10 @@ impl Open {
     fn begins_session(&self, session: &HermesSessionId, first: MessageId) -> Result<bool, SourceError> {
         let mut begins = true;
         if self.first_row(session)? != Some(first) {
-            self.history(session, first, |row, _live| begins &= row.standing == Standing::TakenBack)?;
+            self.history(session, MessageId::ZERO..first, |row, _live| {
+                begins = row.standing == Standing::TakenBack;
+                begins
+            })?;
         }
         Ok(begins)
     }

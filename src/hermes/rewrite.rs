@@ -12,16 +12,26 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
-
-use super::{content, summary, tool_calls};
 use crate::event::{Role, Row, Trace};
 use crate::ids::MessageId;
+
+mod key;
+mod originals;
+mod wave;
+
+pub use key::{is_summary, trace};
+pub use wave::Wave;
+
+use key::key;
+use originals::Originals;
 
 /// Rows of one rewrite without a timestamp of their own are this far apart, in s.
 const STEP: f64 = 1e-6;
 /// Of so many rows with one and the same time the keys are kept; a copy of an earlier one of them passes for new.
 const STAMPED_ALIKE: usize = 64;
+/// After so many rows in vain, no more is asked for the originals of a row merely because its time runs back, until time
+/// goes on: an import may be in no order, and to ask for each of its rows would read the session as often.
+const IN_VAIN: u32 = 16;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
 /// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
@@ -114,6 +124,10 @@ pub struct Rewrites {
     at_once: VecDeque<u64>,
     open: Option<Rewrite>,
     generation: MessageId,
+    /// The latest time of any row.
+    latest: f64,
+    /// How often a time that ran back was no sign of a copy since then.
+    in_vain: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,8 +141,10 @@ struct Stamp {
 struct Rewrite {
     first: MessageId,
     kind: Kind,
-    ghosts: Arc<[Ghost]>,
+    ghosts: Arc<Originals>,
     next: usize,
+    /// The original of the row passed last is live.
+    live: bool,
     /// The places in `ghosts` behind the kept tail, as far as it is passed: several while its words are ambiguous.
     tail: Option<Vec<usize>>,
     /// The compaction's own summary was passed.
@@ -179,6 +195,12 @@ impl Rewrites {
         self.open.as_ref().map(|open| open.first)
     }
 
+    /// Whether the row judged last repeats one that is live beside it.
+    #[must_use]
+    pub fn repeats_live(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.live)
+    }
+
     fn begin<E>(
         &mut self,
         row: &Row,
@@ -194,7 +216,8 @@ impl Rewrites {
             self.generation = ended.first;
         }
         let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
-        if !(is_summary || chained || vanished || self.runs_back(row)) {
+        let is_certain = is_summary || chained || vanished;
+        if !is_certain && (self.in_vain >= IN_VAIN || !self.runs_back(row)) {
             return Ok(Verdict::New);
         }
         let first = head.unwrap_or(row.id);
@@ -210,8 +233,9 @@ impl Rewrites {
         let mut rewrite = Rewrite {
             first,
             kind,
-            ghosts: rows.into(),
+            ghosts: Arc::new(Originals::new(rows)),
             next: 0,
+            live: false,
             tail: None,
             summed: false,
             in_one: chained,
@@ -220,6 +244,9 @@ impl Rewrites {
         let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
+            self.in_vain = 0;
+        } else if !is_certain {
+            self.in_vain += 1;
         }
         Ok(verdict.unwrap_or(Verdict::New))
     }
@@ -244,6 +271,9 @@ impl Rewrites {
             self.at_once.pop_front();
         }
         self.at_once.push_back(key_of(row));
+        if row.timestamp > self.latest {
+            (self.latest, self.in_vain) = (row.timestamp, 0);
+        }
         self.last = Some(Stamp::of(row));
     }
 }
@@ -292,23 +322,22 @@ impl Rewrite {
     /// summary, also one that took that up.
     fn keeps(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        let same =
-            |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
+        let same = |ghost: Ghost| ghost.summary == summary || !(self.summed || ghost.live);
         self.ghosts
-            .iter()
-            .skip(self.next)
-            .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
+            .of(key, self.next)
+            .any(|(_, ghost)| same(ghost) && same_time(ghost.timestamp, row.timestamp))
     }
 
     /// Whether the row is one that was there before, with the summary it held.
     fn holds(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        self.ghosts.iter().skip(self.next).any(|ghost| ghost.key == key && ghost.summary == summary)
+        self.ghosts.of(key, self.next).any(|(_, ghost)| ghost.summary == summary)
     }
 
     fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {
         let (key, summary) = key(row);
         let found = self.find(row, (key, summary), nearness);
+        self.live = found.is_some_and(|(_, ghost)| ghost.live);
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
             let same_summary = ghost.summary == summary;
@@ -348,14 +377,13 @@ impl Rewrite {
             None => at == self.next,
             Some(tail) => tail.contains(&at),
         };
-        let rest = self.ghosts.iter().copied().enumerate().skip(self.next);
-        let mut originals = rest.filter(|(at, ghost)| {
+        let mut originals = self.ghosts.of(key.0, self.next).filter(|(at, ghost)| {
             let near = match nearness {
                 Nearness::Chained => true,
                 Nearness::AtOnce => in_place(*at),
                 Nearness::Far => false,
             };
-            ghost.key == key.0 && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
+            same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live)
         });
         let first = originals.next();
         if first.is_none_or(|(_, ghost)| ghost.summary == key.1) {
@@ -366,12 +394,10 @@ impl Rewrite {
 
     /// Where the kept tail can go on behind a row with this key.
     fn aligned(&self, key: u64) -> Vec<usize> {
-        let matches = |at: &usize| self.ghosts.get(*at).is_some_and(|ghost| ghost.key == key);
-        let places: Vec<usize> = match &self.tail {
-            None => (0..self.ghosts.len()).filter(matches).collect(),
-            Some(tail) => tail.iter().copied().filter(matches).collect(),
-        };
-        places.into_iter().map(|at| at + 1).collect()
+        match &self.tail {
+            None => self.ghosts.of(key, 0).map(|(at, _)| at + 1).collect(),
+            Some(tail) => tail.iter().filter(|at| self.ghosts.is_at(**at, key)).map(|at| at + 1).collect(),
+        }
     }
 
     fn step(&mut self, row: &Row, now: bool) {
@@ -391,57 +417,6 @@ fn follows(base: f64, later: f64, rows: u32) -> bool {
 
 fn same_time(a: f64, b: f64) -> bool {
     (a - b).abs() < ROUNDING
-}
-
-/// Whether a compaction wrote the row's text, in whole or in part.
-#[must_use]
-pub fn is_summary(row: &Row) -> bool {
-    let text = row.content.as_deref().map(content::decode);
-    matches!(row.role, Role::User | Role::Assistant)
-        && text.is_some_and(|content| summary::is_summary(&content.into_text()))
-}
-
-/// What a row can be known again by.
-///
-/// Its key is what two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
-/// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept row's
-/// text, which the key leaves out.
-#[must_use]
-pub fn trace(row: &Row) -> Trace {
-    Trace { key: key(row).0, timestamp: row.timestamp }
-}
-
-/// The key, and beside it the summary that the row holds.
-fn key(row: &Row) -> (u64, Option<u64>) {
-    let stored = row.content.as_deref().unwrap_or_default();
-    let (text, images) = if row.role == Role::User {
-        let content = content::decode_user(stored);
-        (content.text, content.images.len())
-    } else {
-        (content::decode(stored).into_text(), 0)
-    };
-    let parsed = summary::parse(&text);
-    let summary = parsed.as_ref().map(|parsed| xxh3_64(parsed.summary.as_bytes()));
-    let text = parsed.and_then(|parsed| parsed.prior).unwrap_or(text);
-    let mut hash = Xxh3::new();
-    let mut part = |text: &str| {
-        hash.update(&(text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
-    };
-    part(match row.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::Other => "other",
-    });
-    part(text.trim());
-    part(&images.to_string());
-    part(row.tool_call_id.as_deref().unwrap_or_default());
-    for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
-        part(&call.call_id);
-        part(&call.name);
-    }
-    (hash.digest(), summary)
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ use super::pressure::LaneSender;
 use super::seek::{self, Sought};
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
-use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, turn};
+use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 mod elsewhere;
 mod place;
+mod wave;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
@@ -53,6 +54,7 @@ struct Following {
     /// Rows that were taken back before they could be shown.
     taken_back: BTreeSet<MessageId>,
     rewrites: Rewrites,
+    wave: Wave,
     turn_closed: bool,
     caught_up: bool,
     /// The first row of it that was seen.
@@ -164,6 +166,7 @@ impl Feed {
             highest: last.max(before_first),
             taken_back,
             rewrites,
+            wave: Wave::default(),
             turn_closed: false,
             caught_up: false,
             first,
@@ -281,6 +284,7 @@ impl Feed {
         following.first.get_or_insert(row.id);
         following.highest = following.highest.max(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
+        self.watch_for_wave(&row);
         self.send(Reading::Row(row));
         Ok(true)
     }

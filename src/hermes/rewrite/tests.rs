@@ -53,3 +53,53 @@ fn a_row_that_comes_back_with_the_last_one_s_time_is_a_repeat() {
         |_, _| Ok::<_, Infallible>(Ghosts { rows: vec![Ghost::of(&original, false)], ..Ghosts::default() });
     assert_eq!(rewrites.judge(&copy, None, false, ghosts), Ok(Verdict::Repeated));
 }
+
+/// Judges rows one after the other, each with the ghosts that `ghosts` gives. Returns how often it was asked.
+fn asked(rows: &[Row], ghosts: &[Ghost]) -> usize {
+    let (mut rewrites, mut asked) = (Rewrites::default(), 0);
+    for row in rows {
+        let given = |_, _| {
+            asked += 1;
+            Ok::<_, Infallible>(Ghosts { rows: ghosts.to_vec(), ..Ghosts::default() })
+        };
+        assert_eq!(rewrites.judge(row, None, false, given), Ok(Verdict::New), "{}", row.id);
+    }
+    asked
+}
+
+#[test]
+fn rows_in_no_order_do_not_ask_for_the_whole_session_each() {
+    let backwards: Vec<Row> =
+        (1..=1_000_i32).map(|id| row(id.into(), &id.to_string(), 1_764_000_000.0 - f64::from(id))).collect();
+    // The first is asked for because nothing is known before it.
+    assert_eq!(asked(&backwards, &[]), IN_VAIN as usize + 1);
+}
+
+#[test]
+fn once_time_goes_on_a_row_whose_time_runs_back_may_be_a_copy_again() {
+    let mut rewrites = Rewrites::default();
+    let none = |_, _| Ok::<_, Infallible>(Ghosts::default());
+    for id in 1..=100_i32 {
+        let row = row(id.into(), &id.to_string(), 1_764_000_000.0 - f64::from(id));
+        assert_eq!(rewrites.judge(&row, None, false, none), Ok(Verdict::New));
+    }
+    let original = row(101, "now", 1_764_000_001.0);
+    let behind = row(102, "later", 1_764_000_002.0);
+    for row in [&original, &behind] {
+        assert_eq!(rewrites.judge(row, None, false, none), Ok(Verdict::New));
+    }
+    let copy = Row { id: MessageId::new(103), ..original.clone() };
+    let ghosts =
+        |_, _| Ok::<_, Infallible>(Ghosts { rows: vec![Ghost::of(&original, true)], ..Ghosts::default() });
+    assert_eq!(rewrites.judge(&copy, None, false, ghosts), Ok(Verdict::Repeated));
+    assert!(rewrites.repeats_live());
+}
+
+#[test]
+fn a_row_is_compared_with_those_alone_that_say_the_same() {
+    let ghosts = (1..=1_000).map(|id| Ghost::of(&row(id, &(id % 500).to_string(), 0.0), true)).collect();
+    let key = trace(&row(1, "7", 0.0)).key;
+    let originals = Originals::new(ghosts);
+    let places = |from| originals.of(key, from).map(|(at, _)| at).collect::<Vec<_>>();
+    assert_eq!((places(0), places(7), places(507)), (vec![6, 506], vec![506], vec![]));
+}

@@ -22,6 +22,7 @@ mod rows;
 mod schema;
 mod sessions;
 mod successor;
+mod undone;
 mod usage;
 
 pub use beside::{CompressionLock, Label};
@@ -29,7 +30,8 @@ pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, w
 pub use facts::Facts;
 pub use model::configured_beside;
 pub use rewrite::{Rewrites, Wave};
-pub use rows::{Limits, Scan};
+pub use rows::{Fate, Limits, Scan};
 pub use schema::{Gap, Schema};
 pub use sessions::Session;
 pub use successor::Succession;
+pub use undone::Undone;

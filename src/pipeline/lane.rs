@@ -16,6 +16,7 @@ use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::pressure::Pressure;
+use crate::stage::recall::Recall;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
@@ -66,6 +67,7 @@ pub struct Lane {
     deliver: Deliver,
     recovering: Recovering,
     pressure: Pressure,
+    recall: Recall,
     running: Option<Running>,
     /// When the bridge file is to be brought up to the ledger.
     flush: Option<Instant>,
@@ -81,7 +83,12 @@ struct Running {
 impl Lane {
     /// A lane that has delivered nothing yet. `permit` says whether its claim holds.
     #[must_use]
-    pub fn new(plan: &Plan, pressure: Pressure, permit: Box<dyn Fn() -> Permit + Send>) -> Self {
+    pub fn new(
+        plan: &Plan,
+        pressure: Pressure,
+        recall: Recall,
+        permit: Box<dyn Fn() -> Permit + Send>,
+    ) -> Self {
         let deliver = Deliver::new(Parts {
             conversation: plan.conversation.clone(),
             agent: plan.agent.clone(),
@@ -89,6 +96,7 @@ impl Lane {
             keeper: Arc::clone(&plan.keeper),
             retry: plan.config.deliver.retry.clone(),
             permit,
+            recall: recall.clone(),
         });
         Self {
             conversation: plan.conversation.clone(),
@@ -101,6 +109,7 @@ impl Lane {
             deliver,
             recovering: Recovering::Done,
             pressure,
+            recall,
             running: None,
             flush: None,
             announcement: None,
@@ -121,7 +130,12 @@ impl Lane {
                     if self.pressure.eases(&reading, readings.as_ref().len()) {
                         self.waker.wake(Wake::Room);
                     }
-                    if !self.take(reading).await {
+                    let row = reading.row();
+                    let taken = self.take(reading).await;
+                    if let Some(row) = row {
+                        self.recall.pass(row);
+                    }
+                    if !taken {
                         end = End::FromTheStart;
                         break;
                     }
@@ -139,7 +153,12 @@ impl Lane {
     }
 
     /// Takes one reading; false if it is to be read again from the session's start.
-    async fn take(&mut self, reading: Reading) -> bool {
+    async fn take(&mut self, mut reading: Reading) -> bool {
+        if let Reading::Row(row) = &mut reading
+            && self.recall.is_taken_back(row.id)
+        {
+            row.take_back();
+        }
         let mut step = self.transform.apply(reading);
         match &mut step {
             Step::Bound(binding) => self.bound(binding).await,

@@ -124,7 +124,7 @@ impl Watch {
             Beside::Title(title) => self.title = Some(title.clone()),
             Beside::CompactionOver => self.compacting = None,
             Beside::Ended => (self.ended, self.turn_open) = (true, false),
-            Beside::Compacting => {}
+            Beside::Compacting | Beside::Undone(_) => {}
         }
     }
 

@@ -66,6 +66,7 @@ pub fn pump(
         if due {
             feed.revive(open)?;
         }
+        feed.take_back(open, highest)?;
         feed.expect_more();
     }
     // Before the rows: the summary of a compaction may be among them.

@@ -81,6 +81,7 @@ impl Turns {
             Step::Row(row) => self.row(row),
             Step::Usage(usage) => self.notices.usage(usage),
             Step::Beside(Beside::Ended) => self.lapse(),
+            Step::Beside(Beside::Undone(undo)) => vec![notices::undone(undo)],
             Step::Beside(beside) => self.notices.beside(beside),
         }
     }
@@ -127,7 +128,11 @@ impl Turns {
         let mut deliveries = self.begin(&row, late.as_ref());
         self.calls.pass(&row.items);
         self.closed += u64::from(row.counts_as_turn_end);
-        let closes = row.effect == TurnEffect::Closes;
+        let closes = match row.effect {
+            TurnEffect::Closes => true,
+            TurnEffect::Settles => self.open.is_some(),
+            TurnEffect::Opens | TurnEffect::Continues | TurnEffect::None => false,
+        };
         if closes && let Some(turn) = &mut self.open {
             turn.closed = true;
         }

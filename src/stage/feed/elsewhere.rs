@@ -31,6 +31,7 @@ impl Feed {
             read_to: MessageId::new(first.get().saturating_sub(1)),
             highest: following.highest,
             taken_back: BTreeSet::new(),
+            newest: None,
             rewrites: Rewrites::default(),
             wave: Wave::default(),
             turn_closed: following.turn_closed,

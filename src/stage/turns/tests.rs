@@ -388,3 +388,5 @@ fn what_another_model_has_used_goes_to_its_own_account() {
     ];
     assert_eq!(all(&mut Turns::new(), steps), ["10/1 m", "15/3 small", "35/6 m", "45/8 m"]);
 }
+
+mod taken_back;

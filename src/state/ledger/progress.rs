@@ -42,7 +42,7 @@ pub struct Record {
 pub struct DeliveredItem {
     /// The row it came from.
     pub row: MessageId,
-    /// Which of the row's items it is, from 1.
+    /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
     pub place: u32,
     /// What it is.
     pub kind: &'static str,
@@ -293,6 +293,23 @@ impl Account {
         )
         .and_then(|mut s| s.query_row((self.id, row.get()), decode_row).optional())
         .map_err(|e| self.ledger.error(e))
+    }
+
+    /// The first and last row of each undo that a delivered note in this range speaks of.
+    pub fn undone(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, MessageId)>, StateError> {
+        let conn = self.ledger.conn();
+        let list = || -> rusqlite::Result<Vec<(MessageId, MessageId)>> {
+            let mut statement = conn.prepare_cached(
+                "SELECT row, turn FROM item WHERE mirror = ?1 AND row >= ?2 AND row < ?3 AND place = 0",
+            )?;
+            let notes = statement.query_map((self.id, range.start.get(), range.end.get()), |note| {
+                let first = MessageId::new(note.get(0)?);
+                let last = ResponseId::new(note.get::<_, String>(1)?).opener();
+                Ok((first, last.unwrap_or(first)))
+            })?;
+            notes.collect()
+        };
+        list().map_err(|e| self.ledger.error(e))
     }
 
     /// How the item of this account stands to which the server gave this id; `None` where there is none.

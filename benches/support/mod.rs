@@ -6,6 +6,7 @@
 pub mod bare;
 pub mod check;
 pub mod child;
+pub mod delay;
 pub mod fault;
 pub mod hermes_db;
 pub mod http;
@@ -22,6 +23,7 @@ pub mod sink;
 pub mod stage;
 pub mod subject;
 pub mod tail;
+pub mod tls;
 pub mod writer;
 
 mod floor;

@@ -12,9 +12,10 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::event::{Role, Row, Trace};
+use crate::event::{Role, Row, Standing, Trace};
 use crate::ids::MessageId;
 
+mod joined;
 mod key;
 mod originals;
 mod wave;
@@ -35,7 +36,7 @@ const IN_VAIN: u32 = 16;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
 /// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
-const AT_ONCE: f64 = 0.5;
+pub(super) const AT_ONCE: f64 = 0.5;
 
 /// An original that may come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +47,8 @@ pub struct Ghost {
     timestamp: f64,
     /// Still live in the session that is followed, so only an equal timestamp makes a row its copy.
     live: bool,
+    /// It was live until the rewrite.
+    archived: bool,
 }
 
 impl Ghost {
@@ -53,7 +56,8 @@ impl Ghost {
     #[must_use]
     pub fn of(row: &Row, live: bool) -> Self {
         let (key, summary) = key(row);
-        Self { key, summary, timestamp: row.timestamp, live }
+        let archived = !live && row.standing != Standing::TakenBack;
+        Self { key, summary, timestamp: row.timestamp, live, archived }
     }
 
     /// Whether `row` is a copy that was written at once behind one of the time `last`, or with its original's time.
@@ -63,10 +67,16 @@ impl Ghost {
         self.key == key(row).0 && (at_once || same_time(self.timestamp, row.timestamp))
     }
 
+    /// Whether `row` says what this one said, and has another time.
+    #[must_use]
+    pub fn is_said_again(&self, row: &Row) -> bool {
+        self.key == key(row).0 && !same_time(self.timestamp, row.timestamp)
+    }
+
     /// A mirrored row that is no longer in the database.
     #[must_use]
     pub fn gone(trace: Trace) -> Self {
-        Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false }
+        Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false, archived: false }
     }
 }
 
@@ -88,7 +98,10 @@ pub enum Kind {
     /// A compaction that goes on in this session, with its first rows.
     Handover,
     /// A message was edited and sent again: what stood before it is kept, the rest is gone. No summary is new.
-    Edit,
+    Edit {
+        /// The first row stands alone and is the person's, and what was sent again follows it at once.
+        kept_one: bool,
+    },
 }
 
 /// How near a row stands to the one before it in a rewrite.
@@ -175,18 +188,20 @@ impl Rewrites {
         ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
-        let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
+        let chained = is_chained(row, next);
+        let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary, chained));
         let verdict = match within {
             Some(verdict) => verdict,
-            None => self.begin(row, is_summary, next, vanished, ghosts)?,
+            None => self.begin(row, is_summary, chained, vanished, ghosts)?,
         };
         self.note(row);
         Ok(verdict)
     }
 
-    /// Whether `row`, which follows the one judged last, belongs to the same rewrite.
-    pub fn belongs(&mut self, row: &Row) -> bool {
-        self.open.as_mut().is_some_and(|open| open.accept(row, is_summary(row)).is_some())
+    /// Whether `row`, which follows the one judged last, belongs to the same rewrite. `next` as for [`Rewrites::judge`].
+    pub fn belongs(&mut self, row: &Row, next: Option<f64>) -> bool {
+        let chained = is_chained(row, next);
+        self.open.as_mut().is_some_and(|open| open.accept(row, is_summary(row), chained).is_some())
     }
 
     /// The first row of the rewrite that is being passed.
@@ -205,7 +220,7 @@ impl Rewrites {
         &mut self,
         row: &Row,
         is_summary: bool,
-        next: Option<f64>,
+        chained: bool,
         vanished: bool,
         ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
@@ -215,7 +230,6 @@ impl Rewrites {
         if let (Some(ended), None) = (earlier, head) {
             self.generation = ended.first;
         }
-        let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
         let is_certain = is_summary || chained || vanished;
         if !is_certain && (self.in_vain >= IN_VAIN || !self.runs_back(row)) {
             return Ok(Verdict::New);
@@ -227,8 +241,8 @@ impl Rewrites {
             Kind::Handover => Nearness::AtOnce,
             _ if is_summary => Nearness::Chained,
             // A lone row that an edit kept. What the person typed may be what was sent again.
-            Kind::Edit if row.role != Role::User => Nearness::Chained,
-            Kind::Edit | Kind::Within => Nearness::Far,
+            Kind::Edit { kept_one } if kept_one || row.role != Role::User => Nearness::Chained,
+            Kind::Edit { .. } | Kind::Within => Nearness::Far,
         };
         let mut rewrite = Rewrite {
             first,
@@ -291,8 +305,11 @@ impl Stamp {
 
 impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
-    fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
-        let nearness = self.nearness(row);
+    fn accept(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
+        let nearness = match self.nearness(row, chained) {
+            Nearness::Far if self.completes(row) => Nearness::Chained,
+            nearness => nearness,
+        };
         self.in_one |= nearness == Nearness::Chained;
         let another = match nearness {
             Nearness::Chained => false,
@@ -306,7 +323,8 @@ impl Rewrite {
         self.excuse(row, is_summary, nearness)
     }
 
-    fn nearness(&self, row: &Row) -> Nearness {
+    /// `chained`: the row behind it stands in one chain with it.
+    fn nearness(&self, row: &Row, chained: bool) -> Nearness {
         let at_once = |base: f64| (-ROUNDING..AT_ONCE).contains(&(row.timestamp - base));
         match self.chain {
             Some((base, rows)) if follows(base, row.timestamp, rows + 1) => Nearness::Chained,
@@ -314,8 +332,18 @@ impl Rewrite {
                 Nearness::AtOnce
             }
             None if self.kind == Kind::Handover => Nearness::AtOnce,
+            // What Hermes had read from the database kept its times, what it wrote since has none to keep.
+            None if chained => Nearness::Chained,
             _ => Nearness::Far,
         }
+    }
+
+    /// Whether the row is the next of the kept tail, which reaches to the end of what was live: a lone row without a
+    /// time to keep behind rows that kept theirs.
+    fn completes(&self, row: &Row) -> bool {
+        let within = self.chain.is_none() && self.summed && self.tail.as_deref() == Some(&[self.next]);
+        let is_next = |ghost: &Ghost| ghost.archived && ghost.key == key(row).0;
+        within && self.ghosts.get(self.next).is_some_and(is_next)
     }
 
     /// Whether the row is one that was there before, with its time and the summary it held; before the rewrite's own
@@ -347,7 +375,7 @@ impl Rewrite {
             // the same summary before may be no more than a row that was kept again.
             let verdict = match (is_summary, same_summary) {
                 (false, _) => Verdict::Repeated,
-                (true, _) if self.kind == Kind::Edit => Verdict::Repeated,
+                (true, _) if matches!(self.kind, Kind::Edit { .. }) => Verdict::Repeated,
                 (true, false) => Verdict::Summary,
                 // Rows written one by one can't be looked ahead in for another summary.
                 (true, true) if kept_its_time || self.summed || nearness == Nearness::AtOnce => {
@@ -360,6 +388,13 @@ impl Rewrite {
                 self.tail = Some(if kept_its_time { vec![at + 1] } else { self.aligned(key) });
             }
             return Some(verdict);
+        }
+        if nearness == Nearness::Chained
+            && let Some(last) = joined::last_of(&self.ghosts, row, self.next)
+        {
+            self.next = last + 1;
+            self.step(row, true);
+            return Some(Verdict::Repeated);
         }
         if is_summary || nearness == Nearness::Chained {
             self.step(row, true);
@@ -407,6 +442,11 @@ impl Rewrite {
             None => None,
         };
     }
+}
+
+/// Whether the row behind `row`, stamped `next`, was written by the same transaction.
+fn is_chained(row: &Row, next: Option<f64>) -> bool {
+    next.is_some_and(|next| follows(row.timestamp, next, 1))
 }
 
 /// Whether `later` was stamped by the same transaction as `base`, `rows` rows further on.

@@ -1,4 +1,4 @@
-//! What two rows have in common if one is a copy of the other.
+//! What a row can be known again by.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -36,23 +36,39 @@ pub(super) fn key(row: &Row) -> (u64, Option<u64>) {
     let parsed = summary::parse(&text);
     let summary = parsed.as_ref().map(|parsed| xxh3_64(parsed.summary.as_bytes()));
     let text = parsed.and_then(|parsed| parsed.prior).unwrap_or(text);
-    let mut hash = Xxh3::new();
-    let mut part = |text: &str| {
-        hash.update(&(text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
-    };
-    part(match row.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::Other => "other",
-    });
-    part(text.trim());
-    part(&images.to_string());
-    part(row.tool_call_id.as_deref().unwrap_or_default());
+    let mut hash = Digest::of(row.role, &text, images, row.tool_call_id.as_deref().unwrap_or_default());
     for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
-        part(&call.call_id);
-        part(&call.name);
+        hash.part(&call.call_id);
+        hash.part(&call.name);
     }
-    (hash.digest(), summary)
+    (hash.0.digest(), summary)
+}
+
+/// The key of a message that was typed, without images.
+pub(super) fn typed_key(text: &str) -> u64 {
+    Digest::of(Role::User, text, 0, "").0.digest()
+}
+
+/// What a key is made of.
+struct Digest(Xxh3);
+
+impl Digest {
+    fn of(role: Role, text: &str, images: usize, tool_call_id: &str) -> Self {
+        let mut digest = Self(Xxh3::new());
+        digest.part(match role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+            Role::Other => "other",
+        });
+        digest.part(text.trim());
+        digest.part(&images.to_string());
+        digest.part(tool_call_id);
+        digest
+    }
+
+    fn part(&mut self, text: &str) {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
+    }
 }

@@ -29,8 +29,13 @@ impl Originals {
         rest.iter().filter_map(|at| Some((*at, *self.ghosts.get(*at)?)))
     }
 
+    /// The one at this place.
+    pub fn get(&self, at: usize) -> Option<&Ghost> {
+        self.ghosts.get(at)
+    }
+
     /// Whether the one at this place has this key.
     pub fn is_at(&self, at: usize, key: u64) -> bool {
-        self.ghosts.get(at).is_some_and(|ghost| ghost.key == key)
+        self.get(at).is_some_and(|ghost| ghost.key == key)
     }
 }

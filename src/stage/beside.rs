@@ -55,6 +55,8 @@ pub struct Watch {
     compacting: Option<CompressionLock>,
     title: Option<String>,
     ended: bool,
+    /// The time of the newest row, in s since the epoch.
+    newest: f64,
 }
 
 impl Watch {
@@ -75,6 +77,7 @@ impl Watch {
         self.heard = Some(Instant::now());
         if row.standing == Standing::New {
             self.turn_open = !turn::closes(row);
+            self.newest = self.newest.max(row.timestamp);
         }
     }
 
@@ -114,7 +117,8 @@ impl Watch {
         let label = seen.labels.iter().find(|label| label.session == *session)?;
         match &label.title {
             Some(title) if self.title.as_ref() != Some(title) => Some(Beside::Title(title.clone())),
-            _ => (label.ended && !self.ended).then_some(Beside::Ended),
+            // Of two processes on one session the first to leave ends it; the other one writes on.
+            _ => (label.ended_at.is_some_and(|at| at >= self.newest) && !self.ended).then_some(Beside::Ended),
         }
     }
 
@@ -130,7 +134,7 @@ impl Watch {
 
     /// A session that was ended and is resumed may end again.
     pub fn see(&mut self, session: &HermesSessionId, seen: &Seen) {
-        if seen.labels.iter().any(|label| label.session == *session && !label.ended) {
+        if seen.labels.iter().any(|label| label.session == *session && label.ended_at.is_none()) {
             self.ended = false;
         }
     }
@@ -153,7 +157,8 @@ mod tests {
     }
 
     fn labelled(title: Option<&str>, ended: bool) -> Seen {
-        let label = Label { session: id("s"), title: title.map(str::to_owned), ended };
+        let ended_at = ended.then_some(10.0);
+        let label = Label { session: id("s"), title: title.map(str::to_owned), ended_at };
         Seen { locks: None, labels: vec![label] }
     }
 
@@ -218,6 +223,15 @@ mod tests {
         assert_eq!(hear(&mut watch, &labelled(Some("B"), true)), [title("B"), Beside::Ended]);
         assert_eq!(hear(&mut watch, &labelled(None, true)), []);
         assert_eq!(hear(&mut watch, &labelled(None, false)), []);
+        assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);
+    }
+
+    #[test]
+    fn an_end_before_the_newest_row_is_none() {
+        let mut watch = Watch::new();
+        watch.newest = 11.0;
+        assert_eq!(hear(&mut watch, &labelled(None, true)), []);
+        watch.newest = 9.0;
         assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);
     }
 }

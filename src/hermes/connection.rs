@@ -314,6 +314,12 @@ impl Open {
         &self.conn
     }
 
+    /// The database's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What the tables have.
     #[must_use]
     pub fn schema(&self) -> &Schema {

@@ -13,6 +13,7 @@ use crossbeam_channel::Receiver;
 use super::degraded::Degraded;
 use super::detect::Health;
 use super::feed::Feed;
+use super::lacking::Lacking;
 use super::pressure::LaneSender;
 use super::pump::{Occasions, pump};
 use super::wake::{Kinds, Wakes};
@@ -62,6 +63,7 @@ pub struct Reader {
     left: Option<Instant>,
     unannounced: u32,
     occasions: Occasions,
+    lacking: Lacking,
     /// Since when it has been locked at every look.
     locked: Option<Instant>,
     /// The state in which the source can't be read, while there is one.
@@ -96,6 +98,7 @@ impl Reader {
             left: None,
             unannounced: 0,
             occasions: Occasions::default(),
+            lacking: Lacking::default(),
             locked: None,
             fault: None,
             stopped: false,
@@ -283,6 +286,7 @@ impl Reader {
         if !open.changed()? {
             return Ok(false);
         }
+        self.lacking.say(open.path(), open.schema());
         let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
         match read {
             // This connection was opened on another content, and may hold a lock that the new one has no use for.

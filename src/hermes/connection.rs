@@ -4,7 +4,7 @@
 //! - opened `SQLITE_OPEN_READ_ONLY` on every path; never `immutable`, never a fallback to read-write;
 //! - at most one at a time, dropped before the next is opened: closing a second descriptor on the file
 //!   would drop this process's POSIX locks and let the writer delete the WAL under us;
-//! - no statement is left open between calls, and a snapshot is held for one pass of reading at most;
+//! - no statement is left open between calls, so no snapshot is pinned;
 //! - whether the file under the path is still the one that was opened is asked by `stat`, never by opening it.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::Schema;
 
@@ -306,12 +306,6 @@ impl Open {
     /// Makes the next [`Open::changed`] true: what it announced could not be read whole.
     pub fn look_again(&mut self) {
         self.data_version = -1;
-    }
-
-    /// One view of the database for all that is asked while it is held, which must be short: nothing may wait
-    /// meanwhile. It also spares each question its two locks.
-    pub fn snapshot(&self) -> Result<Transaction<'_>, SourceError> {
-        self.conn.unchecked_transaction().map_err(|e| self.error(e))
     }
 
     /// The connection, for the queries of this module's siblings.

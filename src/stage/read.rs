@@ -305,9 +305,7 @@ impl Reader {
             return Ok(false);
         }
         self.lacking.say(open.path(), open.schema());
-        let snapshot = open.snapshot()?;
         let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
-        drop(snapshot);
         match read {
             // This connection was opened on another content, and may hold a lock that the new one has no use for.
             Ok(true) => self.source.close(),

@@ -189,11 +189,13 @@ pub struct Turns {
     pub reassert_ms: u64,
     /// For how long a silent turn is kept running, in s (1 to 604800).
     pub reassert_for_s: u64,
+    /// When messages that were shown are taken back (`/undo`), say so in the conversation, where they stay.
+    pub undo_note: bool,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { reassert_ms: 500, reassert_for_s: 3_600 }
+        Self { reassert_ms: 500, reassert_for_s: 3_600, undo_note: false }
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 
 mod beside;
 
-pub use beside::{Beside, CompactionState, Ending, Notes, Notice, Todo, TodoStatus};
+pub use beside::{Beside, CompactionState, Ending, Notes, Notice, Todo, TodoStatus, Undo};
 
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
@@ -42,6 +42,14 @@ pub enum Reading {
     Usage(Usage),
     /// Something that no row tells; behind the rows that were there by then.
     Beside(Beside),
+}
+
+impl Reading {
+    /// The row that it is.
+    #[must_use]
+    pub fn row(&self) -> Option<MessageId> {
+        if let Self::Row(row) = self { Some(row.id) } else { None }
+    }
 }
 
 /// Where a mirror starts in its session.
@@ -143,6 +151,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// The person took it back before anything of it was shown.
+    pub fn take_back(&mut self) {
+        self.standing = Standing::TakenBack;
+        self.trace = None;
+    }
+
     /// About how much memory it holds.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -284,6 +298,8 @@ pub enum TurnEffect {
     Continues,
     /// An assistant row without tool calls: closes the turn.
     Closes,
+    /// The same, taken back before it was shown: nothing closes the turn now but this, and it opens none.
+    Settles,
     /// Nothing: a repeat, a summary, a row that is not shown.
     None,
 }
@@ -372,7 +388,7 @@ pub enum Post {
         turn: ResponseId,
         /// The row it came from.
         row: MessageId,
-        /// Which of the row's items it is, from 1.
+        /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
         place: u32,
     },
     /// A turn has begun, or still runs.

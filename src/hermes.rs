@@ -22,14 +22,16 @@ mod rows;
 mod schema;
 mod sessions;
 mod successor;
+mod undone;
 mod usage;
 
 pub use beside::{CompressionLock, Label};
 pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
 pub use facts::Facts;
 pub use model::configured_beside;
-pub use rewrite::Rewrites;
-pub use rows::{Limits, Scan};
+pub use rewrite::{Rewrites, Wave};
+pub use rows::{Fate, Limits, Scan};
 pub use schema::{Gap, Schema};
 pub use sessions::Session;
 pub use successor::Succession;
+pub use undone::Undone;

@@ -121,6 +121,12 @@ impl ResponseId {
     pub fn for_turn(opener: MessageId) -> Self {
         Self::new(format!("hermes_turn_{opener}"))
     }
+
+    /// The row that opens the turn; `None` for an id that is not a mirror's.
+    #[must_use]
+    pub fn opener(&self) -> Option<MessageId> {
+        self.as_str().strip_prefix("hermes_turn_")?.parse().ok().map(MessageId::new)
+    }
 }
 
 /// `messages.id` in Hermes's state.db: the rowid, ascending in commit order over all sessions.

@@ -2,17 +2,20 @@
 //!
 //! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
 //! two; `feed` is the reading half of one mirror, `seek` the rule by which it finds its session, `beside` what it
-//! is told that no row says.
+//! is told that no row says, `recall` what it takes back of what waits on its lane,
+//! `lacking` what is said of a database that can't tell everything.
 
 pub mod beside;
 pub mod degraded;
 pub mod deliver;
 pub mod detect;
 pub mod feed;
+pub mod lacking;
 pub mod memory;
 pub mod pressure;
 pub mod pump;
 pub mod read;
+pub mod recall;
 pub mod seek;
 pub mod transform;
 pub mod turns;

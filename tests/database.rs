@@ -122,6 +122,29 @@ fn columns_may_come_while_the_mirror_runs() {
     world.expect_all(mirror, &then(&end));
 }
 
+#[test]
+fn what_a_version_cannot_tell_is_said_once_however_often_the_database_is_opened() {
+    let world = World::new();
+    world.configure("[detect]\npoll_ms = 50\nfallback_poll_ms = 200\nrelease_after_ms = 100\n");
+    let mut db = HermesDb::create_as(&world.db_path(), Version::V13);
+    db.session("s", None);
+    let mirror = world.attach();
+    db.turn("s", "one", "first");
+    world.expect(&FIRST);
+    // The journal mode changes once nobody holds the database, which the mirror then opens anew.
+    let started = Instant::now();
+    while db.conn.execute_batch("PRAGMA journal_mode = DELETE").is_err() {
+        assert!(started.elapsed() < PATIENCE, "the mirror never lets go");
+    }
+    db.turn("s", "two", "second");
+    world.expect(&then(&SECOND));
+    let log = mirror.stop();
+    let said = |what: &str| log.lines().filter(|line| line.contains(" INFO ") && line.contains(what)).count();
+    for gap in ["messages.active", "messages.compacted", "sessions are found by start time alone"] {
+        assert_eq!(said(gap), 1, "{gap}: {log}");
+    }
+}
+
 /// Copies a database with all it holds, ids included, into a file that nobody has open.
 fn copy(db: &HermesDb, to: &std::path::Path) {
     db.conn.execute("VACUUM INTO ?1", [to.to_str().unwrap()]).unwrap();

@@ -62,6 +62,38 @@ fn the_same_words_sent_again_are_a_new_message() {
 }
 
 #[test]
+fn a_lone_message_that_an_edit_keeps_is_not_shown_again() {
+    let first = |db: &mut HermesDb| {
+        db.append("s", &Message::user("one"));
+        db.turn("s", "two", "second");
+    };
+    let seen =
+        ["running 1", "1 user: one", "idle 1", "running 2", "2 user: two", "2 agent: second", "idle 2"];
+    for version in [Version::V18, Version::V19, Version::V20] {
+        // The words of the one that is kept, too.
+        for words in ["two, better", "two", "one"] {
+            let second = |db: &mut HermesDb| {
+                db.edit("s", 1);
+                db.turn("s", words, "better");
+            };
+            let user = format!("5 user: {words}");
+            check(version, first, &seen, second, &["running 5", &user, "5 agent: better", "idle 5"]);
+        }
+    }
+}
+
+#[test]
+fn a_first_message_sent_again_in_the_same_words_is_shown_though_its_answer_takes_long() {
+    for version in [Version::V18, Version::V19] {
+        let second = |db: &mut HermesDb| {
+            db.edit("s", 0);
+            db.append("s", &Message::user("one"));
+        };
+        check(version, two_turns, &TWO_TURNS, second, &["running 5", "5 user: one"]);
+    }
+}
+
+#[test]
 fn a_lone_summary_that_an_edit_keeps_is_no_boundary_again() {
     for version in [Version::V19, Version::V20] {
         let first = |db: &mut HermesDb| {

@@ -43,6 +43,12 @@ fn a_summary_that_a_fork_keeps_is_no_boundary_again() {
     };
     let end = ["compaction: sum 1", "compaction: sum 2", "running 13", "13 user: three"];
     check(Version::V13, two_turns, 8, second, &then(&end));
+    let second = |db: &mut HermesDb| {
+        db.compact_by_fork("s", "c1", KEPT, Summary::Row("sum 1"));
+        db.compact_by_fork("c1", "c2", Kept { head: 2, tail: 1 }, Summary::Row("sum 2"));
+        db.append("c2", &Message::user("three"));
+    };
+    check(Version::V19, two_turns, 8, second, &then(&end));
 }
 
 #[test]

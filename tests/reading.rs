@@ -11,6 +11,7 @@ use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
 use hermes_mirror::stage::feed::{Feed, Target};
 use hermes_mirror::stage::memory::Delivered;
 use hermes_mirror::stage::pressure::LaneSender;
+use hermes_mirror::stage::recall::Recall;
 use support::hermes_db::{HermesDb, Kept, Summary};
 
 #[test]
@@ -23,10 +24,19 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
     }
     db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
     let (readings, mut lane) = tokio::sync::mpsc::channel(4);
-    let lane_sender =
-        LaneSender { readings, starved: Arc::default(), waiting: Arc::default(), most_bytes: u64::MAX };
+    let lane_sender = LaneSender {
+        readings,
+        starved: Arc::default(),
+        waiting: Arc::default(),
+        most_bytes: u64::MAX,
+        recall: Recall::default(),
+    };
     let target = Target::Session(HermesSessionId::new("s"));
-    let delivered = Delivered { range: Box::new(|_| Vec::new()), before: Box::new(|_| None) };
+    let delivered = Delivered {
+        range: Box::new(|_| Vec::new()),
+        before: Box::new(|_| None),
+        undone: Box::new(|_| Vec::new()),
+    };
     let free = Box::new(|_: &HermesSessionId| false);
     let mut feed = Feed::new(ConversationId::new("c"), target, None, lane_sender, free, delivered);
     let mut source = Source::new(db.path.clone(), Duration::ZERO);

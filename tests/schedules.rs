@@ -112,8 +112,7 @@ fn play(seed: u64, figures: &Figures) {
     let mut transcript = Transcript::new(&world);
     misbehave(&world, &mut random);
     let mut mirror = None;
-    // An edge that the server refused is owed by the ledger alone: where that is lost, so is the edge.
-    let mut edges_are_owed = true;
+    let mut lost = Lost::default();
     for _ in 0..2 + random.below(4) {
         if random.happens(80) {
             mirror.get_or_insert_with(|| world.attach());
@@ -138,11 +137,12 @@ fn play(seed: u64, figures: &Figures) {
             }
         }
         if random.happens(15) {
-            edges_are_owed &= !forget(&world, &mut random);
+            forget(&world, &mut random, &mut lost);
         }
     }
     let mirror = mirror.unwrap_or_else(|| world.attach());
-    let due: &[i64] = if edges_are_owed { transcript.closed() } else { &[] };
+    // An edge that the server refused stands in both.
+    let due: &[i64] = if lost.ledger && lost.bridge { &[] } else { transcript.closed() };
     let whole = |state: &State| is_whole(state, &world, &transcript, due);
     let _ = world.sink.wait_until(whole, PATIENCE);
     // Once it says so, it also hears a signal.
@@ -181,20 +181,28 @@ fn kill(mirror: Mirror, world: &World, random: &mut Random, figures: &Figures) {
     figures.kills.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Damages what the mirror has written down: the bridge files, the ledger, or both. Whether the ledger is lost.
-fn forget(world: &World, random: &mut Random) -> bool {
+/// What a schedule has damaged, at any time.
+#[derive(Default)]
+struct Lost {
+    ledger: bool,
+    bridge: bool,
+}
+
+/// Damages what the mirror has written down: the bridge files, the ledger, or both.
+fn forget(world: &World, random: &mut Random, lost: &mut Lost) {
     let damage = random.one_of(&["", "\0\0\0\0\0\0\0\0", "{\"hermes_session_id\": \"", "[]"]);
     let which = random.below(3);
     if which != 0 {
+        lost.bridge = true;
         write(&world.bridge("a").join("hermes_forwarder.json"), damage);
     }
     if which != 1 {
+        lost.ledger = true;
         for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
             let _ = std::fs::remove_file(world.bridge("a").join(name));
         }
         write(&world.bridge("a").join("ledger.db"), damage);
     }
-    which != 1
 }
 
 fn is_whole(state: &State, world: &World, transcript: &Transcript, due: &[i64]) -> bool {

@@ -127,3 +127,45 @@ fn an_idle_edge_that_is_refused_for_ever_is_given_up_and_said_to_be() {
         ["running 1", "1 user: q", "1 agent: a", "running 3", "3 user: q2", "3 agent: a2", "idle 3"];
     world.expect_all(mirror, &expected);
 }
+
+/// What a crash takes with it.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    Ledger,
+    Bridge,
+}
+
+#[test]
+fn a_refused_edge_is_still_owed_after_a_crash_that_took_the_ledger_or_the_bridge_file() {
+    for lost in [Lost::Ledger, Lost::Bridge] {
+        let world = World::new();
+        // The next try is far off: the crash comes before it.
+        world.configure("[deliver.retry]\ninitial_ms = 60000\nmax_ms = 60000\n");
+        let mut db = world.hermes();
+        let turn_1 = |r: &Request| is_edge(r, "idle") && says(r, "hermes_turn_1");
+        world.sink.script(move |r| if turn_1(r) { Fault::Status(503) } else { Fault::None });
+        let mirror = world.attach();
+        db.turn("s", "q", "a");
+        db.turn("s", "q2", "a2");
+        // What was acknowledged before this one is on record.
+        db.append("s", &Message::user("q3"));
+        let shows = |line: &'static str| {
+            let conversation = world.conversation.clone();
+            move |state: &State| shown(state.events(&conversation)).iter().any(|l| l == line)
+        };
+        assert!(world.sink.wait_until(shows("5 user: q3"), PATIENCE), "{lost:?}");
+        mirror.kill();
+        world.sink.heal();
+        world.configure("[deliver.retry]\ninitial_ms = 1\nmax_ms = 10\n");
+        let bridge = world.bridge("a");
+        match lost {
+            Lost::Ledger => std::fs::remove_file(bridge.join("ledger.db")).unwrap(),
+            Lost::Bridge => std::fs::remove_file(bridge.join("hermes_forwarder.json")).unwrap(),
+        }
+        let mirror = world.attach();
+        assert!(world.sink.wait_until(shows("idle 1"), PATIENCE), "{lost:?}: {:?}", world.shown());
+        mirror.stop();
+        let idle: Vec<String> = world.shown().into_iter().filter(|line| line.starts_with("idle")).collect();
+        assert_eq!(idle, ["idle 3", "idle 1"], "{lost:?}");
+    }
+}

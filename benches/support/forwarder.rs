@@ -6,7 +6,7 @@
 //! count all completed turns of the session from its first row, and post `idle` when there are more than the status
 //! file says. It is kinder than the original: no interpreter, no thread pool.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::hermes_db::now;
 use super::http::Client;
 use super::role::Part;
+use super::script;
 use super::tail::{self, COLUMNS, StoredRow};
 
 const EVERY: Duration = Duration::from_millis(400);
@@ -37,6 +38,7 @@ pub fn play(part: &Part) -> Result<()> {
 
 struct Forwarder<'a> {
     part: &'a Part,
+    bridge: PathBuf,
     client: Client,
     session: Option<String>,
     last_id: i64,
@@ -45,11 +47,12 @@ struct Forwarder<'a> {
 
 impl<'a> Forwarder<'a> {
     fn new(part: &'a Part) -> Result<Self> {
-        let state = read_json(&part.bridge.join(CLAIM));
+        let bridge = part.bridge(0);
+        let state = read_json(&bridge.join(CLAIM));
         let session = state.get("hermes_session_id").and_then(Value::as_str).map(str::to_owned);
         let last_id = state.get("last_id").and_then(Value::as_i64).unwrap_or(0);
-        let client = Client::connect(part.sink, &part.conversation)?;
-        Ok(Self { part, client, session, last_id, announced: false })
+        let client = Client::connect(part.sink, &script::conversation(0))?;
+        Ok(Self { part, bridge, client, session, last_id, announced: false })
     }
 
     fn poll(&mut self) -> Result<()> {
@@ -96,17 +99,17 @@ impl<'a> Forwarder<'a> {
     }
 
     fn claimed_by_other(&self, session: &str) -> bool {
-        let Some(siblings) = self.part.bridge.parent().and_then(|root| fs::read_dir(root).ok()) else {
+        let Some(siblings) = self.bridge.parent().and_then(|root| fs::read_dir(root).ok()) else {
             return false;
         };
         let now_ms = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-        siblings.flatten().map(|entry| entry.path()).filter(|path| *path != self.part.bridge).any(|path| {
+        siblings.flatten().map(|entry| entry.path()).filter(|path| *path != self.bridge).any(|path| {
             let other = read_json(&path.join(CLAIM));
             let launch = other.get("launch_epoch_s").and_then(Value::as_f64).unwrap_or(0.0);
             let beat = other.get("heartbeat_ms").and_then(Value::as_u64).unwrap_or(0);
             other.get("hermes_session_id").and_then(Value::as_str) == Some(session)
                 && now_ms.saturating_sub(beat) <= CLAIM_FRESH_MS
-                && (launch, path.as_path()) < (self.part.launch, self.part.bridge.as_path())
+                && (launch, path.as_path()) < (self.part.launch, self.bridge.as_path())
         })
     }
 
@@ -129,18 +132,17 @@ impl<'a> Forwarder<'a> {
 
     fn model_is_configured(&self) -> bool {
         let home = std::env::home_dir().unwrap_or_default();
-        let own = self.part.bridge.join("hermes_home").join("config.yaml");
+        let own = self.bridge.join("hermes_home").join("config.yaml");
         own.is_file() || home.join(".hermes").join("config.yaml").is_file()
     }
 
     fn report_turns(&mut self, session: &str) -> Result<()> {
         let completed = self.completed_turns(session)?;
-        let posted =
-            read_json(&self.part.bridge.join(STATUS)).get("posted").and_then(Value::as_u64).unwrap_or(0);
+        let posted = read_json(&self.bridge.join(STATUS)).get("posted").and_then(Value::as_u64).unwrap_or(0);
         if completed > posted {
             let idle = json!({"type": "external_session_status", "data": {"status": "idle"}});
             self.client.post_event(&idle.to_string())?;
-            write_json(&self.part.bridge, STATUS, &json!({"posted": completed}))?;
+            write_json(&self.bridge, STATUS, &json!({"posted": completed}))?;
         }
         Ok(())
     }
@@ -165,7 +167,7 @@ impl<'a> Forwarder<'a> {
             "hermes_session_id": self.session, "last_id": self.last_id,
             "launch_epoch_s": self.part.launch, "heartbeat_ms": heartbeat_ms,
         });
-        write_json(&self.part.bridge, CLAIM, &state)
+        write_json(&self.bridge, CLAIM, &state)
     }
 }
 

@@ -47,6 +47,11 @@ CREATE INDEX idx_messages_session_active ON messages(session_id, active, timesta
 CREATE INDEX idx_messages_active_null ON messages(active) WHERE active IS NULL;
 CREATE INDEX idx_messages_platform_msg_id
   ON messages(session_id, platform_message_id) WHERE platform_message_id IS NOT NULL;
+";
+
+/// The full-text indexes. What is there before they are is not in them: nobody here searches, and filling them takes
+/// most of the time and the space of a long history.
+const FULL_TEXT: &str = "
 CREATE VIRTUAL TABLE messages_fts USING fts5(content);
 CREATE VIRTUAL TABLE messages_fts_trigram USING fts5(content, tokenize = 'trigram');
 CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN
@@ -59,35 +64,105 @@ CREATE TRIGGER messages_fts_trigram_insert AFTER INSERT ON messages BEGIN
 END;
 ";
 
-/// Makes the file with one session in it and `history` rows of earlier conversation, and leaves no -wal behind.
+/// What is in the file before anything is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// Sessions that are mirrored, each into a conversation of its own.
+    pub sessions: u32,
+    /// Rows of these sessions that were mirrored before.
+    pub history: u32,
+    /// Sessions that nobody mirrors, of [`FOREIGN_ROWS`] rows each.
+    pub foreign: u32,
+    /// Rows of the mirrored sessions that are still to be mirrored.
+    pub backlog: u32,
+}
+
+/// Rows of a session that nobody mirrors: what Hermes's sessions have on average.
+pub const FOREIGN_ROWS: u32 = 16;
+/// Between two rows that were there before, in s: far more than between the rows of one transaction.
+const APART: f64 = 0.01;
+/// Between two sessions that were there before, in s.
+const SESSIONS_APART: f64 = 600.0;
+
+impl Layout {
+    /// One session without a past.
+    pub const FRESH: Self = Self { sessions: 1, history: 0, foreign: 0, backlog: 0 };
+
+    /// The last row that is not to be mirrored.
+    pub fn cursor(&self) -> u32 {
+        self.foreign * FOREIGN_ROWS + self.history
+    }
+
+    /// How long before the end of the filling the first row of the backlog was written, in s.
+    pub fn backlog_s(&self) -> f64 {
+        f64::from(self.backlog) * APART
+    }
+}
+
+/// Makes the file and leaves no -wal behind.
 ///
-/// The session's `cwd` and `started_at` are set when the file is put to use.
-pub fn create(path: &Path, session: &str, history: u32, seed: u64) -> Result<()> {
+/// The `cwd` and `started_at` of the mirrored sessions are set when the file is put to use.
+pub fn create(path: &Path, layout: &Layout, seed: u64) -> Result<()> {
     let mut conn = Connection::open(path).with_context(|| format!("create {}", path.display()))?;
     // Nobody else looks at the file yet, and a crash means starting over.
     conn.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     conn.execute_batch(SCHEMA)?;
     let fill = conn.transaction()?;
-    fill.execute(
-        "INSERT INTO sessions (id, source, model, started_at) VALUES (?1, 'cli', 'bench-model', 0)",
-        [session],
-    )?;
-    for seq in 1..=history {
-        insert(&fill, session, &script::line("past", seed, seq))?;
+    let end = now().as_secs_f64();
+    add_foreign(&fill, layout.foreign, seed, end)?;
+    for number in 0..layout.sessions {
+        fill.execute(
+            "INSERT INTO sessions (id, source, model, started_at) VALUES (?1, 'cli', 'bench-model', 0)",
+            [script::session(number)],
+        )?;
+    }
+    let rows = layout.history + layout.backlog;
+    let past = (1..=layout.history).map(|seq| ("past", seq));
+    for (place, (prefix, seq)) in past.chain((1..=layout.backlog).map(|seq| ("row", seq))).enumerate() {
+        let session = script::session(script::session_of(seq, layout.sessions));
+        let before_end = f64::from(rows.saturating_sub(u32::try_from(place)?)) * APART;
+        insert(&fill, &session, &script::line(prefix, seed, seq), end - before_end)?;
     }
     fill.commit()?;
+    conn.execute_batch(FULL_TEXT)?;
     conn.execute_batch("PRAGMA journal_mode = WAL;")?;
     conn.close().map_err(|(_, error)| error)?;
     Ok(())
 }
 
-/// Binds the session to the directory its terminal works in, as if it had been started now.
-pub fn start_session(path: &Path, session: &str, workspace: &Path) -> Result<()> {
-    let conn = Connection::open(path)?;
-    conn.execute(
-        "UPDATE sessions SET cwd = ?2, started_at = ?3 WHERE id = ?1",
-        params![session, workspace.to_string_lossy(), now().as_secs_f64()],
-    )?;
+/// Sessions that began and ended long ago, in other directories.
+fn add_foreign(fill: &Connection, sessions: u32, seed: u64, end: f64) -> Result<()> {
+    for number in 0..sessions {
+        let id = format!("20250101_120000_{number:06}");
+        let started = end - f64::from(sessions - number + 1) * SESSIONS_APART;
+        fill.prepare_cached(
+            "INSERT INTO sessions (id, source, model, cwd, started_at, ended_at, end_reason)
+             VALUES (?1, 'cli', 'bench-model', ?2, ?3, ?4, 'cli_close')",
+        )?
+        .execute(params![
+            id,
+            format!("/home/somebody/project-{}", number % 40),
+            started,
+            started + SESSIONS_APART / 2.0,
+        ])?;
+        for seq in 1..=FOREIGN_ROWS {
+            insert(fill, &id, &script::line("else", seed, seq), started + f64::from(seq))?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds the mirrored sessions to the directory their terminals work in, as if they had been started then.
+pub fn start_sessions(path: &Path, sessions: u32, workspace: &Path, started: f64) -> Result<()> {
+    let mut conn = Connection::open(path)?;
+    let update = conn.transaction()?;
+    for number in 0..sessions {
+        update.execute(
+            "UPDATE sessions SET cwd = ?2, started_at = ?3 WHERE id = ?1",
+            params![script::session(number), workspace.to_string_lossy(), started],
+        )?;
+    }
+    update.commit()?;
     conn.close().map_err(|(_, error)| error)?;
     Ok(())
 }
@@ -101,7 +176,7 @@ pub fn open_as_hermes(path: &Path) -> Result<Connection> {
 }
 
 /// One message and the session's counters, inside the caller's transaction.
-pub fn insert(conn: &Connection, session: &str, line: &Line) -> Result<()> {
+pub fn insert(conn: &Connection, session: &str, line: &Line, timestamp: f64) -> Result<()> {
     let calls = u32::from(line.kind == Kind::Call);
     let tool_name = (line.kind == Kind::ToolResult).then_some("terminal");
     conn.prepare_cached(
@@ -115,7 +190,7 @@ pub fn insert(conn: &Connection, session: &str, line: &Line) -> Result<()> {
         line.tool_call_id,
         line.tool_calls,
         tool_name,
-        now().as_secs_f64(),
+        timestamp,
         line.finish_reason,
     ])?;
     let model_call = u32::from(line.kind.role() == "assistant");

@@ -1,6 +1,7 @@
 //! What a process has used, from /proc. Elsewhere than on Linux nothing is known, and the report says so.
 
 use std::fs;
+use std::ops::Add;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Usage {
     ticked: Duration,
     /// How often a thread of it went to sleep by itself, which is how often one was woken.
     wakes: u64,
+    /// Bytes it caused to be written to disk.
+    disk: u64,
 }
 
 /// What a process used between two looks.
@@ -25,6 +28,16 @@ pub struct Usage {
 pub struct Used {
     pub cpu: Duration,
     pub wakes: u64,
+    /// Bytes for the disk.
+    pub disk: u64,
+}
+
+impl Add for Used {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { cpu: self.cpu + other.cpu, wakes: self.wakes + other.wakes, disk: self.disk + other.disk }
+    }
 }
 
 impl Usage {
@@ -36,7 +49,9 @@ impl Usage {
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         let user: u32 = fields.next()?.parse().ok()?;
         let system: u32 = fields.next()?.parse().ok()?;
-        let mut usage = Self { scheduled: Duration::ZERO, ticked: TICK * (user + system), wakes: 0 };
+        let io = fs::read_to_string(root.join("io")).unwrap_or_default();
+        let disk = field(&io, "write_bytes:").and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+        let mut usage = Self { scheduled: Duration::ZERO, ticked: TICK * (user + system), wakes: 0, disk };
         for task in fs::read_dir(root.join("task")).ok()?.flatten() {
             let first_number = |text: &str| text.split_whitespace().next()?.parse::<u64>().ok();
             let run = fs::read_to_string(task.path().join("schedstat")).ok();
@@ -52,7 +67,11 @@ impl Usage {
         let scheduled = self.scheduled.saturating_sub(before.scheduled);
         let ticked = self.ticked.saturating_sub(before.ticked);
         let cpu = if ticked > scheduled + TICK * 2 { ticked } else { scheduled };
-        Used { cpu, wakes: self.wakes.saturating_sub(before.wakes) }
+        Used {
+            cpu,
+            wakes: self.wakes.saturating_sub(before.wakes),
+            disk: self.disk.saturating_sub(before.disk),
+        }
     }
 }
 

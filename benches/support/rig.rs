@@ -1,36 +1,35 @@
-//! A world of its own for one run: home, workspace, bridge directory and state.db, gone when the run is over.
+//! A world of its own for one run: home, workspace, bridge directories and state.db, gone when the run is over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::hermes_db::{self, now};
-use super::options::Options;
+use super::hermes_db::{self, Layout, now};
 use super::role::{Part, Role};
-use super::script::ROWS_PER_TURN;
+use super::script::{self, ROWS_PER_TURN};
 use super::sink::Sink;
-
-const SESSION: &str = "20260101_120000_bench1";
-const CONVERSATION: &str = "conv_bench";
 
 /// A database that is filled once and copied for each run.
 pub struct Template {
     path: PathBuf,
-    /// Rows in its session.
-    history: u32,
+    pub layout: Layout,
 }
 
 impl Template {
-    /// Fills it with `history` rows, which should be whole turns.
-    pub fn create(scratch: &Path, history: u32, seed: u64) -> Result<Self> {
-        let path = scratch.join(format!("template-{history}.db"));
+    /// Fills it. Rows are rounded up to a whole number of turns for each session.
+    pub fn create(scratch: &Path, layout: Layout, seed: u64) -> Result<Self> {
+        let whole = |rows: u32| rows.next_multiple_of(ROWS_PER_TURN * layout.sessions);
+        let layout = Layout { history: whole(layout.history), backlog: whole(layout.backlog), ..layout };
+        let Layout { sessions, history, foreign, backlog } = layout;
+        let path = scratch.join(format!("template-{sessions}-{history}-{foreign}-{backlog}.db"));
         if !path.exists() {
-            hermes_db::create(&path, SESSION, history, seed)?;
+            hermes_db::create(&path, &layout, seed)?;
         }
-        Ok(Self { path, history })
+        Ok(Self { path, layout })
     }
 }
 
@@ -38,35 +37,27 @@ impl Template {
 pub struct Rig {
     root: TempDir,
     canonical: PathBuf,
-    history: u32,
+    layout: Layout,
     launch: f64,
 }
 
 impl Rig {
-    /// Lays everything out below `scratch`, with a session that was started just now.
+    /// Lays everything out below `scratch`, with sessions that were started just now, or before their backlog.
     ///
-    /// Where the session has a history, the cursor stands behind it, as after a restart of the mirror.
+    /// Where they have a history, the cursors stand behind it, as after a restart of the mirror.
     pub fn new(scratch: &Path, template: &Template) -> Result<Self> {
         let root =
             tempfile::Builder::new().prefix("run-").tempdir_in(scratch).context("make a run's directory")?;
         // Workspaces are compared by their real paths.
         let canonical = root.path().canonicalize()?;
-        let rig = Self { root, canonical, history: template.history, launch: now().as_secs_f64() };
-        for directory in [rig.home(), rig.workspace(), rig.bridge()] {
+        let layout = template.layout;
+        let launch = now().as_secs_f64() - layout.backlog_s();
+        let rig = Self { root, canonical, layout, launch };
+        for directory in [rig.home(), rig.workspace(), rig.bridges()] {
             fs::create_dir_all(directory)?;
         }
         fs::copy(&template.path, rig.db()).context("copy the database")?;
-        hermes_db::start_session(&rig.db(), SESSION, &rig.workspace())?;
-        if rig.history > 0 {
-            let heartbeat_ms = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-            let cursor = json!({
-                "hermes_session_id": SESSION, "last_id": rig.history,
-                "launch_epoch_s": rig.launch, "heartbeat_ms": heartbeat_ms,
-            });
-            fs::write(rig.bridge().join("hermes_forwarder.json"), cursor.to_string())?;
-            let posted = json!({"posted": rig.history / ROWS_PER_TURN});
-            fs::write(rig.bridge().join("hermes_status_forwarder.json"), posted.to_string())?;
-        }
+        hermes_db::start_sessions(&rig.db(), layout.sessions, &rig.workspace(), launch)?;
         Ok(rig)
     }
 
@@ -87,22 +78,42 @@ impl Rig {
     }
 
     /// What those who take part need to know; the role is filled in by whoever starts one.
-    pub fn part(&self, options: &Options, sink: &Sink) -> Part {
-        let (shortest_gap, longest_gap) = options.gaps();
+    pub fn part(&self, seed: u64, gaps: (Duration, Duration), sink: &Sink) -> Part {
         Part {
             role: Role::Writer,
             db: self.db(),
-            session: SESSION.to_owned(),
-            history: self.history,
-            seed: options.seed,
-            shortest_gap,
-            longest_gap,
+            sessions: self.layout.sessions,
+            cursor: self.layout.cursor(),
+            seed,
+            shortest_gap: gaps.0,
+            longest_gap: gaps.1.max(gaps.0),
             sink: sink.address(),
-            conversation: CONVERSATION.to_owned(),
-            bridge: self.bridge(),
+            bridges: self.bridges(),
             workspace: self.workspace(),
             launch: self.launch,
+            requests: self.canonical.join("requests"),
         }
+    }
+
+    /// Puts cursors into the bridge directories, as a runner does, where the sessions have rows already.
+    pub fn place_cursors(&self, part: &Part) -> Result<()> {
+        let Layout { sessions, history, backlog, .. } = self.layout;
+        for number in 0..sessions {
+            let bridge = part.bridge(number);
+            fs::create_dir_all(&bridge)?;
+            if history + backlog == 0 {
+                continue;
+            }
+            let heartbeat_ms = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+            let cursor = json!({
+                "hermes_session_id": script::session(number), "last_id": part.cursor,
+                "launch_epoch_s": self.launch, "heartbeat_ms": heartbeat_ms,
+            });
+            fs::write(bridge.join("hermes_forwarder.json"), cursor.to_string())?;
+            let posted = json!({"posted": history / ROWS_PER_TURN / sessions});
+            fs::write(bridge.join("hermes_status_forwarder.json"), posted.to_string())?;
+        }
+        Ok(())
     }
 
     fn home(&self) -> PathBuf {
@@ -113,8 +124,8 @@ impl Rig {
         self.canonical.join("workspace")
     }
 
-    fn bridge(&self) -> PathBuf {
-        self.canonical.join("bridges").join("one")
+    fn bridges(&self) -> PathBuf {
+        self.canonical.join("bridges")
     }
 
     fn db(&self) -> PathBuf {

@@ -11,7 +11,7 @@ use std::{env, process, thread};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{floor, forwarder, look, writer};
+use super::{bare, floor, forwarder, look, writer};
 
 /// The hidden argument that precedes a part's name and its [`Part`] as JSON.
 const FLAG: &str = "--play";
@@ -24,6 +24,7 @@ pub enum Role {
     Forwarder,
     Floor,
     Look,
+    Bare,
 }
 
 /// What a part needs to know.
@@ -31,21 +32,29 @@ pub enum Role {
 pub struct Part {
     pub role: Role,
     pub db: PathBuf,
-    pub session: String,
-    /// Rows that were in the session before; the baselines start after them.
-    pub history: u32,
+    /// Sessions that are mirrored; the baselines know the first alone.
+    pub sessions: u32,
+    /// Rows up to here were there before, and are not to be mirrored.
+    pub cursor: u32,
     pub seed: u64,
     pub shortest_gap: Duration,
     pub longest_gap: Duration,
     pub sink: SocketAddr,
-    pub conversation: String,
-    pub bridge: PathBuf,
+    /// Where each conversation's bridge directory is.
+    pub bridges: PathBuf,
     pub workspace: PathBuf,
     /// Seconds since the epoch.
     pub launch: f64,
+    /// What the bare loop sends.
+    pub requests: PathBuf,
 }
 
 impl Part {
+    /// The bridge directory of session `number`'s conversation.
+    pub fn bridge(&self, number: u32) -> PathBuf {
+        self.bridges.join(format!("{number:03}"))
+    }
+
     /// A command that plays this part, with its input and output piped.
     pub fn command(&self) -> Result<Command> {
         let mut command = Command::new(env::current_exe()?);
@@ -68,6 +77,7 @@ pub fn play_if_asked() -> Result<bool> {
         Role::Forwarder => forwarder::play(&part)?,
         Role::Floor => floor::play(&part)?,
         Role::Look => look::play(&part)?,
+        Role::Bare => return bare::play(&part).map(|()| true),
     }
     bail!("{:?} came to an end by itself", part.role)
 }

@@ -78,6 +78,34 @@ pub fn tag(prefix: &str, seq: u32) -> String {
     format!("{prefix}-{seq:06}")
 }
 
+/// Number of the session that row `seq` belongs to, of `sessions` that take turns.
+pub fn session_of(seq: u32, sessions: u32) -> u32 {
+    seq.wrapping_sub(1) / ROWS_PER_TURN % sessions.max(1)
+}
+
+/// Hermes's id of session `number`.
+pub fn session(number: u32) -> String {
+    format!("20260101_120000_bench{number:03}")
+}
+
+/// Id of the conversation that shows session `number`.
+pub fn conversation(number: u32) -> String {
+    format!("{CONVERSATION}{number:03}")
+}
+
+/// Number of the session that the conversation of this id shows.
+pub fn session_shown_in(conversation: &str) -> Option<u32> {
+    conversation.strip_prefix(CONVERSATION)?.parse().ok()
+}
+
+/// The first row number that a text names.
+pub fn seq_in(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("row-")?;
+    rest.get(..6)?.parse().ok()
+}
+
+const CONVERSATION: &str = "conv_bench";
+
 /// How long to wait before row `seq`.
 pub fn gap(seed: u64, seq: u32, shortest: Duration, longest: Duration) -> Duration {
     let span = longest.saturating_sub(shortest);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::http::Client;
 use super::role::Part;
+use super::script;
 
 /// The columns that [`StoredRow::read`] wants, in its order.
 pub const COLUMNS: &str = "id, role, content, tool_calls, tool_call_id";
@@ -104,8 +105,8 @@ impl Tail {
     /// Connects to both ends.
     pub fn open(part: &Part) -> Result<Self> {
         let conn = open_read_only(&part.db)?;
-        let client = Client::connect(part.sink, &part.conversation)?;
-        Ok(Self { conn, client, session: part.session.clone(), cursor: i64::from(part.history) })
+        let client = Client::connect(part.sink, &script::conversation(0))?;
+        Ok(Self { conn, client, session: script::session(0), cursor: i64::from(part.cursor) })
     }
 
     /// Posts every row past the cursor. The statement has ended before the first POST.

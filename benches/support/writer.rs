@@ -1,6 +1,7 @@
 //! The writer: a process that commits one message at a time, as Hermes does, and the handle to command it.
 
 use std::io::{BufRead, BufReader, Write, stdout};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,8 +49,12 @@ pub struct Writer {
 
 impl Writer {
     /// Starts it and waits until it holds the database open, -wal and -shm in place.
-    pub fn start(part: &Part) -> Result<Self> {
-        let guard = Guard::spawn(&mut Part { role: Role::Writer, ..part.clone() }.command()?)?;
+    pub fn start(part: &Part, fsync_delay: Option<Duration>) -> Result<Self> {
+        let command = Part { role: Role::Writer, ..part.clone() }.command()?;
+        let guard = Guard::spawn(&mut match fsync_delay {
+            Some(delay) => with_slow_fsync(&command, delay),
+            None => command,
+        })?;
         let (input, stdout) = {
             let mut child = guard.child();
             (child.stdin.take().context("no pipe")?, child.stdout.take().context("no pipe")?)
@@ -84,6 +89,16 @@ impl Writer {
             }
         })
     }
+}
+
+/// The same command on a disk whose every sync takes so much longer. Only these calls are stopped at.
+fn with_slow_fsync(command: &Command, delay: Duration) -> Command {
+    let mut slow = Command::new("strace");
+    slow.args(["-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e"]);
+    slow.arg(format!("inject=fsync,fdatasync:delay_enter={}", delay.as_micros()));
+    slow.arg(command.get_program()).args(command.get_args());
+    slow.stdin(Stdio::piped()).stdout(Stdio::piped());
+    slow
 }
 
 fn parse(line: &str) -> Result<Commit> {
@@ -128,8 +143,9 @@ pub fn play(part: &Part, orders: &Receiver<String>) -> Result<()> {
 
 fn commit_row(conn: &Connection, part: &Part, seq: u32) -> Result<Commit> {
     let line = script::line("row", part.seed, seq);
+    let session = script::session(script::session_of(seq, part.sessions));
     conn.execute_batch("BEGIN IMMEDIATE")?;
-    hermes_db::insert(conn, &part.session, &line)?;
+    hermes_db::insert(conn, &session, &line, now().as_secs_f64())?;
     let begun = Instant::now();
     conn.execute_batch("COMMIT")?;
     let at = now();

@@ -129,6 +129,7 @@ fn turns(mut table: Reader<'_>) -> Turns {
     let turns = Turns {
         reassert_ms: table.integer_or_zero("reassert_ms", "never", 50..=60_000, default.reassert_ms),
         reassert_for_s: table.integer("reassert_for_s", 1..=604_800, default.reassert_for_s),
+        undo_note: table.boolean("undo_note", default.undo_note),
     };
     table.finish();
     turns

@@ -1,6 +1,6 @@
-//! What happens beside the transcript: no row tells it, and nothing that is stored depends on it.
+//! What happens beside the transcript: no row tells it.
 
-use crate::ids::ResponseId;
+use crate::ids::{MessageId, ResponseId};
 
 /// read → turns: something about the session has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,19 @@ pub enum Beside {
     CompactionOver,
     /// The session was ended.
     Ended,
+    /// The person took back rows that were shown. No row tells this one either, but what is shown of it is stored.
+    Undone(Undo),
+}
+
+/// Rows that were shown, and taken back behind that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The first of them.
+    pub first: MessageId,
+    /// The last of them.
+    pub last: MessageId,
+    /// How many messages of the person and the model are among them.
+    pub messages: u32,
 }
 
 /// turns → deliver: what a server shows beside the items. Sent once, and missed where the server is away: no item

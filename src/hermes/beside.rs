@@ -16,15 +16,15 @@ pub struct CompressionLock {
 }
 
 /// What a session is called, and whether it was ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Label {
     /// The session.
     pub session: HermesSessionId,
     /// Its name, unless Hermes merely cut it from the first message while it waits for a better one (0.20).
     pub title: Option<String>,
-    /// Whether it was ended, and by something else than a compaction, which goes on in a child. No proof that
-    /// nobody writes to it any more (facts/hermes.md 1.11).
-    pub ended: bool,
+    /// When it was ended, in s since the epoch, by something else than a compaction, which goes on in a child. No
+    /// proof that nobody writes to it any more (facts/hermes.md 1.11).
+    pub ended_at: Option<f64>,
 }
 
 impl Open {
@@ -77,11 +77,11 @@ impl Open {
                 let text = |at| row.get::<_, Option<String>>(at);
                 let title = text(1)?.filter(|title| !title.trim().is_empty());
                 let provisional = text(2)?.as_deref() == Some("derived");
-                let ended = row.get::<_, Option<f64>>(3)?.is_some();
+                let compacted = text(4)?.as_deref() == Some(ENDED_BY_COMPACTION);
                 labels.push(Label {
                     session: HermesSessionId::new(row.get::<_, String>(0)?),
                     title: title.filter(|_| !provisional),
-                    ended: ended && text(4)?.as_deref() != Some(ENDED_BY_COMPACTION),
+                    ended_at: row.get::<_, Option<f64>>(3)?.filter(|_| !compacted),
                 });
             }
             Ok(labels)
@@ -169,7 +169,7 @@ mod tests {
         let (_dir, mut source) = source(&sql);
         let mut labels = source.open().expect("open").labels(&["a", "b", "c"].map(id)).expect("labels");
         labels.sort_by(|a, b| a.session.cmp(&b.session));
-        assert_eq!(labels.iter().map(|label| label.ended).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(labels.iter().map(|label| label.ended_at).collect::<Vec<_>>(), [None, Some(5.0), None]);
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             "CREATE TABLE sessions (id TEXT PRIMARY KEY, started_at REAL); INSERT INTO sessions VALUES ('a', 1);",
         );
         let open = source.open().expect("open");
-        let expected = [Label { session: id("a"), title: None, ended: false }];
+        let expected = [Label { session: id("a"), title: None, ended_at: None }];
         assert_eq!(open.labels(&[id("a")]).expect("labels"), expected);
         assert_eq!(open.compression_locks().expect("locks"), []);
     }

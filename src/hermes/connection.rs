@@ -4,7 +4,7 @@
 //! - opened `SQLITE_OPEN_READ_ONLY` on every path; never `immutable`, never a fallback to read-write;
 //! - at most one at a time, dropped before the next is opened: closing a second descriptor on the file
 //!   would drop this process's POSIX locks and let the writer delete the WAL under us;
-//! - no statement is left open between calls, so no snapshot is pinned;
+//! - no statement is left open between calls, and a snapshot is held for one pass of reading at most;
 //! - whether the file under the path is still the one that was opened is asked by `stat`, never by opening it.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 
 use super::schema::Schema;
 
@@ -231,8 +231,7 @@ impl Source {
     /// Lets go of the file if another one (or none) stands under the path now, or another -shm beside it. Returns
     /// whether it did.
     ///
-    /// Called before every use, so that an old inode is never read on, and never kept alive while Hermes
-    /// opens the new one.
+    /// Called before a look, so that an old inode is neither read on nor kept alive while Hermes opens the new one.
     pub fn leave_if_replaced(&mut self) -> bool {
         let Some(open) = &self.open else { return false };
         let gone = !matches!(Identity::of(&self.path), Ok(Some(now)) if now == open.identity)
@@ -309,9 +308,21 @@ impl Open {
         self.data_version = -1;
     }
 
+    /// One view of the database for all that is asked while it is held, which must be short: nothing may wait
+    /// meanwhile. It also spares each question its two locks.
+    pub fn snapshot(&self) -> Result<Transaction<'_>, SourceError> {
+        self.conn.unchecked_transaction().map_err(|e| self.error(e))
+    }
+
     /// The connection, for the queries of this module's siblings.
     pub(super) fn conn(&self) -> &Connection {
         &self.conn
+    }
+
+    /// The database's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What the tables have.

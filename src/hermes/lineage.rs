@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::connection::{Open, SourceError};
-use super::rewrite::{self, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
+use super::rewrite::{self, AT_ONCE, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
 use super::rows::Limits;
 use super::sessions::{Marker, Session};
 use super::{content, summary};
@@ -16,6 +17,9 @@ const LONGEST_CHAIN: usize = 100;
 
 /// How far back the judging of rows is made up for: further than a rewrite's rows reach.
 const PAST: Limits = Limits { rows: 256, bytes: 4 << 20 };
+
+/// How often a row that must come within moments is looked for.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Asks which rows of a range were mirrored, and what they can be known again by. Hermes may have deleted them.
 pub type Remembered<'a> = &'a dyn Fn(Range<MessageId>) -> Vec<(MessageId, Trace)>;
@@ -114,14 +118,34 @@ impl Open {
 
     /// Whether a summary follows behind `row` in the rewrite that is being passed.
     fn holds_another_summary(&self, rewrites: &Rewrites, row: &Row) -> Result<bool, SourceError> {
-        let mut rest = rewrites.clone();
         let mut found = false;
-        self.walk(&row.session, MessageId::new(row.id.get().saturating_add(1)), |at, _live| {
-            let belongs = rest.belongs(&at);
-            found = belongs && is_summary(&at);
-            belongs && !found
+        self.walk_rewrite(rewrites, row, |at| {
+            found = is_summary(at);
+            !found
         })?;
         Ok(found)
+    }
+
+    /// Calls `visit` with each row behind `row` of the rewrite that is being passed, until it says `false`.
+    fn walk_rewrite(
+        &self,
+        rewrites: &Rewrites,
+        row: &Row,
+        mut visit: impl FnMut(&Row) -> bool,
+    ) -> Result<(), SourceError> {
+        let mut rest = rewrites.clone();
+        let mut belongs = |at: &Row, next: Option<f64>| rest.belongs(at, next) && visit(at);
+        // The last row that was read: whether it belongs may depend on the one behind it.
+        let mut last: Option<Row> = None;
+        self.walk(&row.session, MessageId::new(row.id.get().saturating_add(1)), |at, _live| {
+            let goes_on = last.as_ref().is_none_or(|last| belongs(last, Some(at.timestamp)));
+            last = goes_on.then_some(at);
+            goes_on
+        })?;
+        if let Some(last) = last {
+            belongs(&last, None);
+        }
+        Ok(())
     }
 
     /// Where the judging of a session's rows stands behind the row `last`, as if all of them had been judged:
@@ -175,11 +199,12 @@ impl Open {
             None
         };
         if let Some(parent) = parent {
-            self.history(&parent.id, range.end, |row, live| {
+            self.history(&parent.id, MessageId::ZERO..range.end, |row, live| {
                 own = own.max(MessageId::new(row.id.get().saturating_add(1)));
                 if live {
                     ghosts.rows.push(Ghost::of(&row, false));
                 }
+                true
             })?;
             // From 0.19 on, which has this column, a child's rows come in one transaction, and are known by that.
             // Where rows stood before, what a person edited and sent again may come first by now.
@@ -199,26 +224,68 @@ impl Open {
             }
         }
         let (mut any_gone, mut any_held) = (!in_order.is_empty(), false);
-        self.history(session, range.end, |row, live| {
+        self.history(session, range.clone(), |row, live| {
             let taken_back = row.standing == Standing::TakenBack;
-            if row.id >= range.start && (!taken_back || shown.contains(&row.id)) {
+            if !taken_back || shown.contains(&row.id) {
                 any_gone |= taken_back;
                 any_held |= !taken_back;
                 in_order.insert(row.id, Ghost::of(&row, live));
             }
+            true
         })?;
-        if any_gone && !any_held {
-            ghosts.kind = Kind::Edit;
-        }
         ghosts.rows.extend(in_order.into_values());
+        if any_gone && !any_held {
+            ghosts.kind = Kind::Edit { kept_one: self.is_kept_alone(session, range.end, &ghosts.rows)? };
+        }
         Ok(ghosts)
+    }
+
+    /// Whether the row `first` is the person's and the only one that an edit kept.
+    ///
+    /// By itself it could as well be the first message, sent again in the same words. But the message that was edited
+    /// follows a kept one within moments, and an answer takes its place where none was kept; so where neither is
+    /// there yet, it is awaited for as long as it could come. Seldom: from 0.20 on what is kept has its old time.
+    fn is_kept_alone(
+        &self,
+        session: &HermesSessionId,
+        first: MessageId,
+        originals: &[Ghost],
+    ) -> Result<bool, SourceError> {
+        let two = || -> Result<Vec<Row>, SourceError> {
+            let mut rows = Vec::new();
+            self.walk(session, first, |row, _live| {
+                rows.push(row);
+                rows.len() < 2
+            })?;
+            Ok(rows)
+        };
+        let mut rows = two()?;
+        let may_be = |row: &Row| row.role == Role::User && originals.iter().any(|o| o.is_said_again(row));
+        if self.schema().has("messages.display_kind") || !rows.first().is_some_and(may_be) {
+            return Ok(false);
+        }
+        let started = Instant::now();
+        while let [row] = rows.as_slice()
+            && started.elapsed().as_secs_f64() < AT_ONCE
+            && seconds_since(row.timestamp) < AT_ONCE
+        {
+            std::thread::sleep(LOOK);
+            rows = two()?;
+        }
+        Ok(match rows.as_slice() {
+            [kept, sent] => sent.role == Role::User && sent.timestamp - kept.timestamp < AT_ONCE,
+            _ => false,
+        })
     }
 
     /// Whether no row of the session before `first` is left but what was taken back.
     fn begins_session(&self, session: &HermesSessionId, first: MessageId) -> Result<bool, SourceError> {
         let mut begins = true;
         if self.first_row(session)? != Some(first) {
-            self.history(session, first, |row, _live| begins &= row.standing == Standing::TakenBack)?;
+            self.history(session, MessageId::ZERO..first, |row, _live| {
+                begins = row.standing == Standing::TakenBack;
+                begins
+            })?;
         }
         Ok(begins)
     }
@@ -247,14 +314,9 @@ impl Open {
 
     /// What the boundary of the compaction whose summary is `row` shows.
     fn compaction(&self, rewrites: &Rewrites, row: &Row) -> Result<Compaction, SourceError> {
-        let mut rest = rewrites.clone();
-        let first = rewrites.first().unwrap_or(row.id);
-        let (mut live, mut token_count) = (Vec::new(), 0);
-        self.walk(&row.session, first, |at, _live| {
-            if at.id > row.id && !rest.belongs(&at) {
-                return false;
-            }
-            token_count = at.token_count.map_or(token_count, |tokens| tokens.saturating_add(token_count));
+        let (mut live, mut token_count) = (Vec::new(), 0_u64);
+        let mut add = |at: &Row| {
+            token_count = token_count.saturating_add(at.token_count.unwrap_or(0));
             if let (Role::User | Role::Assistant, Some(stored)) = (at.role, &at.content) {
                 let text = content::decode(stored).into_text();
                 if !text.is_empty() {
@@ -262,10 +324,18 @@ impl Open {
                 }
             }
             true
-        })?;
+        };
+        let first = rewrites.first().unwrap_or(row.id);
+        self.walk(&row.session, first, |at, _live| at.id <= row.id && add(&at))?;
+        self.walk_rewrite(rewrites, row, add)?;
         let text = row.content.as_deref().map(content::decode).unwrap_or_default().into_text();
         let summary = summary::parse(&text).map(|parsed| parsed.summary).unwrap_or(text);
         let model = self.session(&row.session)?.and_then(|session| session.model);
         Ok(Compaction { summary, live, token_count, model })
     }
+}
+
+/// How long ago a time of Hermes's was, in s; negative where its clock is ahead.
+fn seconds_since(timestamp: f64) -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() - timestamp
 }

@@ -12,20 +12,31 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
-
-use super::{content, summary, tool_calls};
-use crate::event::{Role, Row, Trace};
+use crate::event::{Role, Row, Standing, Trace};
 use crate::ids::MessageId;
+
+mod joined;
+mod key;
+mod originals;
+mod wave;
+
+pub use key::{is_summary, trace};
+pub use wave::Wave;
+
+use key::key;
+use originals::Originals;
 
 /// Rows of one rewrite without a timestamp of their own are this far apart, in s.
 const STEP: f64 = 1e-6;
 /// Of so many rows with one and the same time the keys are kept; a copy of an earlier one of them passes for new.
 const STAMPED_ALIKE: usize = 64;
+/// After so many rows in vain, no more is asked for the originals of a row merely because its time runs back, until time
+/// goes on: an import may be in no order, and to ask for each of its rows would read the session as often.
+const IN_VAIN: u32 = 16;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
 /// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
-const AT_ONCE: f64 = 0.5;
+pub(super) const AT_ONCE: f64 = 0.5;
 
 /// An original that may come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +47,8 @@ pub struct Ghost {
     timestamp: f64,
     /// Still live in the session that is followed, so only an equal timestamp makes a row its copy.
     live: bool,
+    /// It was live until the rewrite.
+    archived: bool,
 }
 
 impl Ghost {
@@ -43,7 +56,8 @@ impl Ghost {
     #[must_use]
     pub fn of(row: &Row, live: bool) -> Self {
         let (key, summary) = key(row);
-        Self { key, summary, timestamp: row.timestamp, live }
+        let archived = !live && row.standing != Standing::TakenBack;
+        Self { key, summary, timestamp: row.timestamp, live, archived }
     }
 
     /// Whether `row` is a copy that was written at once behind one of the time `last`, or with its original's time.
@@ -53,10 +67,16 @@ impl Ghost {
         self.key == key(row).0 && (at_once || same_time(self.timestamp, row.timestamp))
     }
 
+    /// Whether `row` says what this one said, and has another time.
+    #[must_use]
+    pub fn is_said_again(&self, row: &Row) -> bool {
+        self.key == key(row).0 && !same_time(self.timestamp, row.timestamp)
+    }
+
     /// A mirrored row that is no longer in the database.
     #[must_use]
     pub fn gone(trace: Trace) -> Self {
-        Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false }
+        Self { key: trace.key, summary: None, timestamp: trace.timestamp, live: false, archived: false }
     }
 }
 
@@ -78,7 +98,10 @@ pub enum Kind {
     /// A compaction that goes on in this session, with its first rows.
     Handover,
     /// A message was edited and sent again: what stood before it is kept, the rest is gone. No summary is new.
-    Edit,
+    Edit {
+        /// The first row stands alone and is the person's, and what was sent again follows it at once.
+        kept_one: bool,
+    },
 }
 
 /// How near a row stands to the one before it in a rewrite.
@@ -114,6 +137,10 @@ pub struct Rewrites {
     at_once: VecDeque<u64>,
     open: Option<Rewrite>,
     generation: MessageId,
+    /// The latest time of any row.
+    latest: f64,
+    /// How often a time that ran back was no sign of a copy since then.
+    in_vain: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,8 +154,10 @@ struct Stamp {
 struct Rewrite {
     first: MessageId,
     kind: Kind,
-    ghosts: Arc<[Ghost]>,
+    ghosts: Arc<Originals>,
     next: usize,
+    /// The original of the row passed last is live.
+    live: bool,
     /// The places in `ghosts` behind the kept tail, as far as it is passed: several while its words are ambiguous.
     tail: Option<Vec<usize>>,
     /// The compaction's own summary was passed.
@@ -159,18 +188,20 @@ impl Rewrites {
         ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
         let is_summary = is_summary(row);
-        let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary));
+        let chained = is_chained(row, next);
+        let within = self.open.as_mut().and_then(|open| open.accept(row, is_summary, chained));
         let verdict = match within {
             Some(verdict) => verdict,
-            None => self.begin(row, is_summary, next, vanished, ghosts)?,
+            None => self.begin(row, is_summary, chained, vanished, ghosts)?,
         };
         self.note(row);
         Ok(verdict)
     }
 
-    /// Whether `row`, which follows the one judged last, belongs to the same rewrite.
-    pub fn belongs(&mut self, row: &Row) -> bool {
-        self.open.as_mut().is_some_and(|open| open.accept(row, is_summary(row)).is_some())
+    /// Whether `row`, which follows the one judged last, belongs to the same rewrite. `next` as for [`Rewrites::judge`].
+    pub fn belongs(&mut self, row: &Row, next: Option<f64>) -> bool {
+        let chained = is_chained(row, next);
+        self.open.as_mut().is_some_and(|open| open.accept(row, is_summary(row), chained).is_some())
     }
 
     /// The first row of the rewrite that is being passed.
@@ -179,11 +210,17 @@ impl Rewrites {
         self.open.as_ref().map(|open| open.first)
     }
 
+    /// Whether the row judged last repeats one that is live beside it.
+    #[must_use]
+    pub fn repeats_live(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.live)
+    }
+
     fn begin<E>(
         &mut self,
         row: &Row,
         is_summary: bool,
-        next: Option<f64>,
+        chained: bool,
         vanished: bool,
         ghosts: impl FnOnce(MessageId, MessageId) -> Result<Ghosts, E>,
     ) -> Result<Verdict, E> {
@@ -193,8 +230,8 @@ impl Rewrites {
         if let (Some(ended), None) = (earlier, head) {
             self.generation = ended.first;
         }
-        let chained = next.is_some_and(|next| follows(row.timestamp, next, 1));
-        if !(is_summary || chained || vanished || self.runs_back(row)) {
+        let is_certain = is_summary || chained || vanished;
+        if !is_certain && (self.in_vain >= IN_VAIN || !self.runs_back(row)) {
             return Ok(Verdict::New);
         }
         let first = head.unwrap_or(row.id);
@@ -204,14 +241,15 @@ impl Rewrites {
             Kind::Handover => Nearness::AtOnce,
             _ if is_summary => Nearness::Chained,
             // A lone row that an edit kept. What the person typed may be what was sent again.
-            Kind::Edit if row.role != Role::User => Nearness::Chained,
-            Kind::Edit | Kind::Within => Nearness::Far,
+            Kind::Edit { kept_one } if kept_one || row.role != Role::User => Nearness::Chained,
+            Kind::Edit { .. } | Kind::Within => Nearness::Far,
         };
         let mut rewrite = Rewrite {
             first,
             kind,
-            ghosts: rows.into(),
+            ghosts: Arc::new(Originals::new(rows)),
             next: 0,
+            live: false,
             tail: None,
             summed: false,
             in_one: chained,
@@ -220,6 +258,9 @@ impl Rewrites {
         let verdict = rewrite.excuse(row, is_summary, nearness);
         if verdict.is_some() {
             self.open = Some(rewrite);
+            self.in_vain = 0;
+        } else if !is_certain {
+            self.in_vain += 1;
         }
         Ok(verdict.unwrap_or(Verdict::New))
     }
@@ -244,6 +285,9 @@ impl Rewrites {
             self.at_once.pop_front();
         }
         self.at_once.push_back(key_of(row));
+        if row.timestamp > self.latest {
+            (self.latest, self.in_vain) = (row.timestamp, 0);
+        }
         self.last = Some(Stamp::of(row));
     }
 }
@@ -261,8 +305,11 @@ impl Stamp {
 
 impl Rewrite {
     /// The verdict on a row if it belongs to this rewrite.
-    fn accept(&mut self, row: &Row, is_summary: bool) -> Option<Verdict> {
-        let nearness = self.nearness(row);
+    fn accept(&mut self, row: &Row, is_summary: bool, chained: bool) -> Option<Verdict> {
+        let nearness = match self.nearness(row, chained) {
+            Nearness::Far if self.completes(row) => Nearness::Chained,
+            nearness => nearness,
+        };
         self.in_one |= nearness == Nearness::Chained;
         let another = match nearness {
             Nearness::Chained => false,
@@ -276,7 +323,8 @@ impl Rewrite {
         self.excuse(row, is_summary, nearness)
     }
 
-    fn nearness(&self, row: &Row) -> Nearness {
+    /// `chained`: the row behind it stands in one chain with it.
+    fn nearness(&self, row: &Row, chained: bool) -> Nearness {
         let at_once = |base: f64| (-ROUNDING..AT_ONCE).contains(&(row.timestamp - base));
         match self.chain {
             Some((base, rows)) if follows(base, row.timestamp, rows + 1) => Nearness::Chained,
@@ -284,31 +332,40 @@ impl Rewrite {
                 Nearness::AtOnce
             }
             None if self.kind == Kind::Handover => Nearness::AtOnce,
+            // What Hermes had read from the database kept its times, what it wrote since has none to keep.
+            None if chained => Nearness::Chained,
             _ => Nearness::Far,
         }
+    }
+
+    /// Whether the row is the next of the kept tail, which reaches to the end of what was live: a lone row without a
+    /// time to keep behind rows that kept theirs.
+    fn completes(&self, row: &Row) -> bool {
+        let within = self.chain.is_none() && self.summed && self.tail.as_deref() == Some(&[self.next]);
+        let is_next = |ghost: &Ghost| ghost.archived && ghost.key == key(row).0;
+        within && self.ghosts.get(self.next).is_some_and(is_next)
     }
 
     /// Whether the row is one that was there before, with its time and the summary it held; before the rewrite's own
     /// summary, also one that took that up.
     fn keeps(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        let same =
-            |ghost: &Ghost| ghost.key == key && (ghost.summary == summary || !(self.summed || ghost.live));
+        let same = |ghost: Ghost| ghost.summary == summary || !(self.summed || ghost.live);
         self.ghosts
-            .iter()
-            .skip(self.next)
-            .any(|ghost| same(ghost) && same_time(ghost.timestamp, row.timestamp))
+            .of(key, self.next)
+            .any(|(_, ghost)| same(ghost) && same_time(ghost.timestamp, row.timestamp))
     }
 
     /// Whether the row is one that was there before, with the summary it held.
     fn holds(&self, row: &Row) -> bool {
         let (key, summary) = key(row);
-        self.ghosts.iter().skip(self.next).any(|ghost| ghost.key == key && ghost.summary == summary)
+        self.ghosts.of(key, self.next).any(|(_, ghost)| ghost.summary == summary)
     }
 
     fn excuse(&mut self, row: &Row, is_summary: bool, nearness: Nearness) -> Option<Verdict> {
         let (key, summary) = key(row);
         let found = self.find(row, (key, summary), nearness);
+        self.live = found.is_some_and(|(_, ghost)| ghost.live);
         if let Some((at, ghost)) = found {
             let kept_its_time = same_time(ghost.timestamp, row.timestamp);
             let same_summary = ghost.summary == summary;
@@ -318,7 +375,7 @@ impl Rewrite {
             // the same summary before may be no more than a row that was kept again.
             let verdict = match (is_summary, same_summary) {
                 (false, _) => Verdict::Repeated,
-                (true, _) if self.kind == Kind::Edit => Verdict::Repeated,
+                (true, _) if matches!(self.kind, Kind::Edit { .. }) => Verdict::Repeated,
                 (true, false) => Verdict::Summary,
                 // Rows written one by one can't be looked ahead in for another summary.
                 (true, true) if kept_its_time || self.summed || nearness == Nearness::AtOnce => {
@@ -331,6 +388,13 @@ impl Rewrite {
                 self.tail = Some(if kept_its_time { vec![at + 1] } else { self.aligned(key) });
             }
             return Some(verdict);
+        }
+        if nearness == Nearness::Chained
+            && let Some(last) = joined::last_of(&self.ghosts, row, self.next)
+        {
+            self.next = last + 1;
+            self.step(row, true);
+            return Some(Verdict::Repeated);
         }
         if is_summary || nearness == Nearness::Chained {
             self.step(row, true);
@@ -348,14 +412,13 @@ impl Rewrite {
             None => at == self.next,
             Some(tail) => tail.contains(&at),
         };
-        let rest = self.ghosts.iter().copied().enumerate().skip(self.next);
-        let mut originals = rest.filter(|(at, ghost)| {
+        let mut originals = self.ghosts.of(key.0, self.next).filter(|(at, ghost)| {
             let near = match nearness {
                 Nearness::Chained => true,
                 Nearness::AtOnce => in_place(*at),
                 Nearness::Far => false,
             };
-            ghost.key == key.0 && (same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live))
+            same_time(ghost.timestamp, row.timestamp) || (near && !ghost.live)
         });
         let first = originals.next();
         if first.is_none_or(|(_, ghost)| ghost.summary == key.1) {
@@ -366,12 +429,10 @@ impl Rewrite {
 
     /// Where the kept tail can go on behind a row with this key.
     fn aligned(&self, key: u64) -> Vec<usize> {
-        let matches = |at: &usize| self.ghosts.get(*at).is_some_and(|ghost| ghost.key == key);
-        let places: Vec<usize> = match &self.tail {
-            None => (0..self.ghosts.len()).filter(matches).collect(),
-            Some(tail) => tail.iter().copied().filter(matches).collect(),
-        };
-        places.into_iter().map(|at| at + 1).collect()
+        match &self.tail {
+            None => self.ghosts.of(key, 0).map(|(at, _)| at + 1).collect(),
+            Some(tail) => tail.iter().filter(|at| self.ghosts.is_at(**at, key)).map(|at| at + 1).collect(),
+        }
     }
 
     fn step(&mut self, row: &Row, now: bool) {
@@ -383,6 +444,11 @@ impl Rewrite {
     }
 }
 
+/// Whether the row behind `row`, stamped `next`, was written by the same transaction.
+fn is_chained(row: &Row, next: Option<f64>) -> bool {
+    next.is_some_and(|next| follows(row.timestamp, next, 1))
+}
+
 /// Whether `later` was stamped by the same transaction as `base`, `rows` rows further on.
 fn follows(base: f64, later: f64, rows: u32) -> bool {
     let apart = later - base;
@@ -391,57 +457,6 @@ fn follows(base: f64, later: f64, rows: u32) -> bool {
 
 fn same_time(a: f64, b: f64) -> bool {
     (a - b).abs() < ROUNDING
-}
-
-/// Whether a compaction wrote the row's text, in whole or in part.
-#[must_use]
-pub fn is_summary(row: &Row) -> bool {
-    let text = row.content.as_deref().map(content::decode);
-    matches!(row.role, Role::User | Role::Assistant)
-        && text.is_some_and(|content| summary::is_summary(&content.into_text()))
-}
-
-/// What a row can be known again by.
-///
-/// Its key is what two rows have in common if one is a copy of the other: role, text and the tool calls' ids.
-/// Not the stored bytes: an image turn comes back in another shape, and a summary is merged into a kept row's
-/// text, which the key leaves out.
-#[must_use]
-pub fn trace(row: &Row) -> Trace {
-    Trace { key: key(row).0, timestamp: row.timestamp }
-}
-
-/// The key, and beside it the summary that the row holds.
-fn key(row: &Row) -> (u64, Option<u64>) {
-    let stored = row.content.as_deref().unwrap_or_default();
-    let (text, images) = if row.role == Role::User {
-        let content = content::decode_user(stored);
-        (content.text, content.images.len())
-    } else {
-        (content::decode(stored).into_text(), 0)
-    };
-    let parsed = summary::parse(&text);
-    let summary = parsed.as_ref().map(|parsed| xxh3_64(parsed.summary.as_bytes()));
-    let text = parsed.and_then(|parsed| parsed.prior).unwrap_or(text);
-    let mut hash = Xxh3::new();
-    let mut part = |text: &str| {
-        hash.update(&(text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
-    };
-    part(match row.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::Other => "other",
-    });
-    part(text.trim());
-    part(&images.to_string());
-    part(row.tool_call_id.as_deref().unwrap_or_default());
-    for call in tool_calls::parse(row.tool_calls.as_deref(), MessageId::ZERO) {
-        part(&call.call_id);
-        part(&call.name);
-    }
-    (hash.digest(), summary)
 }
 
 #[cfg(test)]

@@ -62,8 +62,7 @@ fn words_of(stored: &StoredItem) -> String {
 /// The row that opened the turn of a stored item, if a mirror posted it.
 #[must_use]
 pub fn opener(stored: &StoredItem) -> Option<MessageId> {
-    let row = stored.response_id.as_ref()?.as_str().strip_prefix("hermes_turn_")?;
-    row.parse().ok().map(MessageId::new)
+    stored.response_id.as_ref()?.opener()
 }
 
 /// The words of a stored user message; `None` for any other item.

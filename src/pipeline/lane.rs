@@ -16,11 +16,16 @@ use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::pressure::Pressure;
+use crate::stage::recall::Recall;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
+use crate::state::bridge::LAG_MS;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
+
+/// How long after the last delivery the bridge file is brought up to the ledger.
+const FLUSH_AFTER: Duration = Duration::from_millis(LAG_MS.unsigned_abs());
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
 pub struct Plan {
@@ -62,7 +67,10 @@ pub struct Lane {
     deliver: Deliver,
     recovering: Recovering,
     pressure: Pressure,
+    recall: Recall,
     running: Option<Running>,
+    /// When the bridge file is to be brought up to the ledger.
+    flush: Option<Instant>,
     announcement: Option<AbortHandle>,
 }
 
@@ -75,7 +83,12 @@ struct Running {
 impl Lane {
     /// A lane that has delivered nothing yet. `permit` says whether its claim holds.
     #[must_use]
-    pub fn new(plan: &Plan, pressure: Pressure, permit: Box<dyn Fn() -> Permit + Send>) -> Self {
+    pub fn new(
+        plan: &Plan,
+        pressure: Pressure,
+        recall: Recall,
+        permit: Box<dyn Fn() -> Permit + Send>,
+    ) -> Self {
         let deliver = Deliver::new(Parts {
             conversation: plan.conversation.clone(),
             agent: plan.agent.clone(),
@@ -83,6 +96,7 @@ impl Lane {
             keeper: Arc::clone(&plan.keeper),
             retry: plan.config.deliver.retry.clone(),
             permit,
+            recall: recall.clone(),
         });
         Self {
             conversation: plan.conversation.clone(),
@@ -95,7 +109,9 @@ impl Lane {
             deliver,
             recovering: Recovering::Done,
             pressure,
+            recall,
             running: None,
+            flush: None,
             announcement: None,
         }
     }
@@ -114,23 +130,35 @@ impl Lane {
                     if self.pressure.eases(&reading, readings.as_ref().len()) {
                         self.waker.wake(Wake::Room);
                     }
-                    if !self.take(reading).await {
+                    let row = reading.row();
+                    let taken = self.take(reading).await;
+                    if let Some(row) = row {
+                        self.recall.pass(row);
+                    }
+                    if !taken {
                         end = End::FromTheStart;
                         break;
                     }
                 }
                 () = sleep_until(reassert), if reassert.is_some() => self.reassert().await,
+                () = sleep_until(self.flush), if self.flush.is_some() => self.flush(),
             }
         }
         if let Some(task) = self.announcement.take() {
             task.abort();
         }
         self.deliver.finish_edges().await;
+        self.flush();
         end
     }
 
     /// Takes one reading; false if it is to be read again from the session's start.
-    async fn take(&mut self, reading: Reading) -> bool {
+    async fn take(&mut self, mut reading: Reading) -> bool {
+        if let Reading::Row(row) = &mut reading
+            && self.recall.is_taken_back(row.id)
+        {
+            row.take_back();
+        }
         let mut step = self.transform.apply(reading);
         match &mut step {
             Step::Bound(binding) => self.bound(binding).await,
@@ -144,7 +172,11 @@ impl Lane {
             Step::Row(row) => match self.recovering.judge(row) {
                 Verdict::Deliver => {}
                 Verdict::Reached(recovery) => {
-                    tracing::info!(conversation = %self.conversation, row = %row.row, "going on where the conversation stands");
+                    tracing::warn!(
+                        conversation = %self.conversation, row = %row.row,
+                        "cursor and ledger are lost; going on where the conversation stands. A closing edge of an \
+                         earlier turn that the server had refused until then is not sent again"
+                    );
                     self.deliver.resume_from(recovery);
                 }
                 Verdict::Delivered => return true,
@@ -159,7 +191,13 @@ impl Lane {
         }
         let now = Instant::now();
         self.running = self.turns.running().map(|_| Running { heard: now, said: now });
+        self.flush = self.deliver.is_behind().then(|| now + FLUSH_AFTER);
         true
+    }
+
+    fn flush(&mut self) {
+        self.deliver.flush();
+        self.flush = None;
     }
 
     async fn bound(&mut self, binding: &mut Binding) {

@@ -13,6 +13,7 @@ use super::mirror::Mirror;
 use super::supervise;
 use crate::retry::Supervision;
 use crate::stage::pressure::LaneSender;
+use crate::stage::recall::Recall;
 
 /// The lanes of a pipeline, in the order of its mirrors.
 #[derive(Default)]
@@ -70,8 +71,8 @@ impl Lanes {
         let starved = Arc::new(AtomicBool::new(false));
         let waiting = Arc::new(AtomicU64::new(0));
         let most_bytes = mirror.plan.config.read.batch_bytes;
-        let sender = LaneSender { readings, starved, waiting, most_bytes };
-        let lane = Lane::new(&mirror.plan, sender.pressure(), mirror.permit());
+        let sender = LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() };
+        let lane = Lane::new(&mirror.plan, sender.pressure(), sender.recall.clone(), mirror.permit());
         let (going, gone) = oneshot::channel::<()>();
         let run = async move {
             // Let go of last: what is declared first is dropped behind what follows it.

@@ -99,16 +99,18 @@ impl Mirror {
         let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
         let conversation = self.plan.conversation.clone();
         let target = self.target.clone();
-        Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered())
+        let feed = Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered());
+        feed.noting_undos(self.plan.config.turns.undo_note)
     }
 
     /// What the ledger remembers. That it can't be read is noted where it is written.
     fn delivered(&self) -> Delivered {
         let account = self.keeper(|keeper| keeper.account().clone());
-        let same = account.clone();
+        let (same, again) = (account.clone(), account.clone());
         Delivered {
             range: Box::new(move |range| account.rows(range).unwrap_or_default()),
             before: Box::new(move |row| same.row_before(row).unwrap_or_default()),
+            undone: Box::new(move |range| again.undone(range).unwrap_or_default()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::feed::Feed;
 use crate::event::{Beside, Row, Standing};
-use crate::hermes::{CompressionLock, Label, Open, turn};
+use crate::hermes::{CompressionLock, Label, Open, SourceError, turn};
 use crate::ids::HermesSessionId;
 
 /// For how long after its last row a session is asked after: a title takes the model a moment.
@@ -23,19 +23,28 @@ pub struct Seen {
     labels: Vec<Label>,
 }
 
-/// Looks. `due`: at every session, not only those in which something happens.
-pub fn look(open: &Open, feeds: &[Feed], due: bool) -> Seen {
+/// The compactions that are under way; `None` where that could not be read.
+#[must_use]
+pub fn locks(open: &Open) -> Option<Vec<CompressionLock>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let locks = open.compression_locks().map(|mut locks| {
-        locks.retain(|lock| lock.expires_at >= now);
-        locks
-    });
+    let mut locks = readable(open.compression_locks())?;
+    locks.retain(|lock| lock.expires_at >= now);
+    Some(locks)
+}
+
+/// Looks at names and ends. `due`: those of every session, not only of those in which something happens.
+#[must_use]
+pub fn look(open: &Open, feeds: &[Feed], locks: Option<Vec<CompressionLock>>, due: bool) -> Seen {
     let asked: Vec<_> = feeds.iter().filter_map(|feed| feed.watched(due)).cloned().collect();
-    let labels = open.labels(&asked);
-    if let Err(error) = locks.as_ref().map(drop).and(labels.as_ref().map(drop)) {
-        tracing::debug!("what stands beside the messages could not be read: {error}");
-    }
-    Seen { locks: locks.ok(), labels: labels.unwrap_or_default() }
+    Seen { locks, labels: readable(open.labels(&asked)).unwrap_or_default() }
+}
+
+fn readable<T>(answer: Result<T, SourceError>) -> Option<T> {
+    answer
+        .inspect_err(|error| {
+            tracing::debug!("what stands beside the messages could not be read: {error}");
+        })
+        .ok()
 }
 
 /// What is known of one session.
@@ -46,6 +55,8 @@ pub struct Watch {
     compacting: Option<CompressionLock>,
     title: Option<String>,
     ended: bool,
+    /// The time of the newest row, in s since the epoch.
+    newest: f64,
 }
 
 impl Watch {
@@ -66,6 +77,7 @@ impl Watch {
         self.heard = Some(Instant::now());
         if row.standing == Standing::New {
             self.turn_open = !turn::closes(row);
+            self.newest = self.newest.max(row.timestamp);
         }
     }
 
@@ -77,8 +89,12 @@ impl Watch {
 
     /// Of a compaction that has begun. Told before the rows of the look: its summary may be among them.
     #[must_use]
-    pub fn beginning(&self, session: &HermesSessionId, seen: &Seen) -> Option<CompressionLock> {
-        let lock = seen.locks.iter().flatten().find(|lock| lock.session == *session)?;
+    pub fn beginning(
+        &self,
+        session: &HermesSessionId,
+        locks: Option<&[CompressionLock]>,
+    ) -> Option<CompressionLock> {
+        let lock = locks?.iter().find(|lock| lock.session == *session)?;
         self.compacting.is_none().then(|| lock.clone())
     }
 
@@ -101,7 +117,8 @@ impl Watch {
         let label = seen.labels.iter().find(|label| label.session == *session)?;
         match &label.title {
             Some(title) if self.title.as_ref() != Some(title) => Some(Beside::Title(title.clone())),
-            _ => (label.ended && !self.ended).then_some(Beside::Ended),
+            // Of two processes on one session the first to leave ends it; the other one writes on.
+            _ => (label.ended_at.is_some_and(|at| at >= self.newest) && !self.ended).then_some(Beside::Ended),
         }
     }
 
@@ -111,13 +128,13 @@ impl Watch {
             Beside::Title(title) => self.title = Some(title.clone()),
             Beside::CompactionOver => self.compacting = None,
             Beside::Ended => (self.ended, self.turn_open) = (true, false),
-            Beside::Compacting => {}
+            Beside::Compacting | Beside::Undone(_) => {}
         }
     }
 
     /// A session that was ended and is resumed may end again.
     pub fn see(&mut self, session: &HermesSessionId, seen: &Seen) {
-        if seen.labels.iter().any(|label| label.session == *session && !label.ended) {
+        if seen.labels.iter().any(|label| label.session == *session && label.ended_at.is_none()) {
             self.ended = false;
         }
     }
@@ -140,7 +157,8 @@ mod tests {
     }
 
     fn labelled(title: Option<&str>, ended: bool) -> Seen {
-        let label = Label { session: id("s"), title: title.map(str::to_owned), ended };
+        let ended_at = ended.then_some(10.0);
+        let label = Label { session: id("s"), title: title.map(str::to_owned), ended_at };
         Seen { locks: None, labels: vec![label] }
     }
 
@@ -158,10 +176,10 @@ mod tests {
     #[test]
     fn a_compaction_begins_with_its_lock_and_is_over_without_it() {
         let mut watch = Watch::new();
-        assert_eq!(watch.beginning(&id("s"), &locked(&[lock("other", 1.0)])), None);
+        assert_eq!(watch.beginning(&id("s"), Some(&[lock("other", 1.0)])), None);
         let held = locked(&[lock("s", 1.0)]);
-        watch.begun(watch.beginning(&id("s"), &held).expect("begun"));
-        assert_eq!(watch.beginning(&id("s"), &held), None);
+        watch.begun(watch.beginning(&id("s"), held.locks.as_deref()).expect("begun"));
+        assert_eq!(watch.beginning(&id("s"), held.locks.as_deref()), None);
         assert_eq!(hear(&mut watch, &held), []);
         // Locks that could not be read are not locks that are gone.
         assert_eq!(hear(&mut watch, &Seen::default()), []);
@@ -175,7 +193,7 @@ mod tests {
         watch.begun(lock("s", 1.0));
         let again = locked(&[lock("s", 2.0)]);
         assert_eq!(hear(&mut watch, &again), [Beside::CompactionOver]);
-        assert!(watch.beginning(&id("s"), &again).is_some());
+        assert!(watch.beginning(&id("s"), again.locks.as_deref()).is_some());
     }
 
     #[test]
@@ -205,6 +223,15 @@ mod tests {
         assert_eq!(hear(&mut watch, &labelled(Some("B"), true)), [title("B"), Beside::Ended]);
         assert_eq!(hear(&mut watch, &labelled(None, true)), []);
         assert_eq!(hear(&mut watch, &labelled(None, false)), []);
+        assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);
+    }
+
+    #[test]
+    fn an_end_before_the_newest_row_is_none() {
+        let mut watch = Watch::new();
+        watch.newest = 11.0;
+        assert_eq!(hear(&mut watch, &labelled(None, true)), []);
+        watch.newest = 9.0;
         assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);
     }
 }

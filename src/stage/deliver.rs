@@ -13,6 +13,7 @@ use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
 use crate::retry::{Backoff, Verdict, verdict};
+use crate::stage::recall::{Recall, Sending};
 use crate::state::StateError;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
@@ -50,6 +51,7 @@ pub struct Deliver {
     trouble: Trouble,
     edges: edge::Edges,
     permit: Box<dyn Fn() -> Permit + Send>,
+    recall: Recall,
 }
 
 /// What a [`Deliver`] works with.
@@ -66,16 +68,19 @@ pub struct Parts {
     pub retry: config::Retry,
     /// Whether the claim on the session is still ours; asked before each post.
     pub permit: Box<dyn Fn() -> Permit + Send>,
+    /// What is taken back of the rows on the lane.
+    pub recall: Recall,
 }
 
 impl Deliver {
     /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { conversation, agent, client, keeper, retry, permit } = parts;
+        let Parts { conversation, agent, client, keeper, retry, permit, recall } = parts;
         let trouble = Trouble::new(conversation.clone(), &retry);
         let edges = edge::Edges::default();
-        Self { conversation, agent, client, keeper, retry, doubt: Doubt::Open, trouble, edges, permit }
+        let doubt = Doubt::Open;
+        Self { conversation, agent, client, keeper, retry, doubt, trouble, edges, permit, recall }
     }
 
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
@@ -97,13 +102,27 @@ impl Deliver {
                     }
                 }
                 Post::Item { item, turn, row, place } => {
-                    let settled = self.send_item(post, item, turn).await;
-                    self.settle(&mut record, settled, post, (*row, *place));
+                    if let Some(settled) = self.send_item(post, item, turn, *row).await {
+                        self.settle(&mut record, settled, post, (*row, *place));
+                    }
                 }
             }
         }
+        self.leave_out_taken_back(&mut record);
         if record != Record::default() {
             self.write(record).await;
+        }
+    }
+
+    /// Of a row that was taken back before anything of it was sent only the cursor is written down: should it be live
+    /// again, it is new.
+    fn leave_out_taken_back(&self, record: &mut Record) {
+        let Some(mark) = record.mark.as_mut().filter(|mark| self.recall.is_taken_back(mark.row)) else {
+            return;
+        };
+        mark.trace = None;
+        if mark.items.is_some() {
+            record.mark = None;
         }
     }
 
@@ -139,26 +158,45 @@ impl Deliver {
         sent.is_ok()
     }
 
-    /// Sends an item until the server has it or will never take it.
-    async fn send_item(&mut self, post: &Post, item: &Item, turn: &ResponseId) -> Settled {
+    /// Sends an item until the server has it or will never take it. `None`: its row was taken back before anything of
+    /// it was at the server.
+    async fn send_item(
+        &mut self,
+        post: &Post,
+        item: &Item,
+        turn: &ResponseId,
+        row: MessageId,
+    ) -> Option<Settled> {
         let (mut doubtful, mut last_item) = (false, None);
         loop {
             self.wait_for_claim().await;
+            let sending = self.recall.send(row);
+            if sending == Sending::TakenBack {
+                tracing::debug!(conversation = %self.conversation, %row, "not sent: it was taken back");
+                return None;
+            }
             let fault = match self.look_and_send(post, item, turn, &mut last_item).await {
                 Ok(id) => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Delivered(id), doubtful, last_item };
+                    return Some(Settled { outcome: Outcome::Delivered(id), doubtful, last_item });
                 }
                 Err(fault) => fault,
             };
             match verdict(&fault) {
                 Verdict::DeadLetter => {
                     self.trouble.is_over();
-                    return Settled { outcome: Outcome::Refused(fault.to_string()), doubtful, last_item };
+                    return Some(Settled {
+                        outcome: Outcome::Refused(fault.to_string()),
+                        doubtful,
+                        last_item,
+                    });
                 }
                 Verdict::ReadBack => {
                     doubtful = true;
                     self.doubt = Doubt::Open;
+                }
+                Verdict::RefreshToken | Verdict::Park | Verdict::Retry if sending == Sending::First => {
+                    self.recall.unsend(row);
                 }
                 Verdict::RefreshToken | Verdict::Park | Verdict::Retry => {}
             }
@@ -234,6 +272,18 @@ impl Deliver {
     /// The mirror was bound, or follows its session into a new one.
     pub fn note_session(&mut self, change: impl FnOnce(&mut Keeper) -> Result<(), StateError>) {
         let written = self.with_keeper(change);
+        self.trouble.note_state(written.as_ref().err());
+    }
+
+    /// Whether the bridge file is behind the ledger.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.with_keeper(|keeper| keeper.is_behind())
+    }
+
+    /// Brings the bridge file up to the ledger.
+    pub fn flush(&mut self) {
+        let written = self.with_keeper(|keeper| keeper.flush(now_ms()));
         self.trouble.note_state(written.as_ref().err());
     }
 

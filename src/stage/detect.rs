@@ -216,12 +216,14 @@ impl Filter {
         if event.need_rescan() {
             return Some(Wake::Rescan);
         }
-        let ours = match event.kind {
-            // Opening, closing and touching are reported as well, also those by our own reads.
-            EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => false,
-            _ => event.paths.iter().any(|path| self.concerns(path)),
+        // Opening, closing and touching are reported as well, also those by our own reads.
+        let wake = match event.kind {
+            EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => return None,
+            EventKind::Modify(ModifyKind::Data(_)) => Wake::Event,
+            // Another file may stand under the path now.
+            _ => Wake::Rescan,
         };
-        ours.then_some(Wake::Event)
+        event.paths.iter().any(|path| self.concerns(path)).then_some(wake)
     }
 
     /// The database, its -wal or its -journal; not -shm, which readers write too. The directory itself only
@@ -278,7 +280,7 @@ mod tests {
         }
         for kind in [EventKind::Create(CreateKind::File), EventKind::Remove(RemoveKind::File), EventKind::Any]
         {
-            assert_eq!(seen(kind, "/h/state.db"), Some(Wake::Event), "{kind:?}");
+            assert_eq!(seen(kind, "/h/state.db"), Some(Wake::Rescan), "{kind:?}");
         }
     }
 

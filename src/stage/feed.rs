@@ -10,11 +10,13 @@ use super::pressure::LaneSender;
 use super::seek::{self, Sought};
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
-use crate::hermes::{Open, Rewrites, SourceError, turn};
+use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 mod elsewhere;
 mod place;
+mod undo;
+mod wave;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
@@ -43,6 +45,7 @@ pub struct Feed {
     following: Option<Following>,
     refused: Vec<HermesSessionId>,
     said_to_wait: bool,
+    undo_note: bool,
 }
 
 struct Following {
@@ -52,7 +55,10 @@ struct Following {
     highest: MessageId,
     /// Rows that were taken back before they could be shown.
     taken_back: BTreeSet<MessageId>,
+    /// The newest row that is shown, or on its way, and was not taken back when this was last asked.
+    newest: Option<MessageId>,
     rewrites: Rewrites,
+    wave: Wave,
     turn_closed: bool,
     caught_up: bool,
     /// The first row of it that was seen.
@@ -75,8 +81,19 @@ impl Feed {
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
-        let (watch, following, refused, said_to_wait) = (Watch::default(), None, Vec::new(), false);
-        Self { conversation, target, lane, taken, memory, watch, resume, following, refused, said_to_wait }
+        Self {
+            conversation,
+            target,
+            lane,
+            taken,
+            memory,
+            watch: Watch::default(),
+            resume,
+            following: None,
+            refused: Vec::new(),
+            said_to_wait: false,
+            undo_note: false,
+        }
     }
 
     /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
@@ -163,7 +180,9 @@ impl Feed {
             read_to: last.max(before_first),
             highest: last.max(before_first),
             taken_back,
+            newest: Some(last),
             rewrites,
+            wave: Wave::default(),
             turn_closed: false,
             caught_up: false,
             first,
@@ -279,8 +298,19 @@ impl Feed {
         self.watch.note(&row);
         following.read_to = row.id;
         following.first.get_or_insert(row.id);
+        if row.standing != Standing::TakenBack {
+            following.newest = following.newest.max(Some(row.id));
+        }
         following.highest = following.highest.max(row.id);
         following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
+        match row.standing {
+            Standing::New => self.lane.recall.put(row.id),
+            // Its original may wait on the lane, and is all that will be shown of the two.
+            Standing::Repeated => self.lane.recall.keep(),
+            Standing::TakenBack | Standing::Summary(_) => {}
+        }
+        self.watch_for_wave(&row);
+        tracing::trace!(conversation = %self.conversation, row = %row.id, "read");
         self.send(Reading::Row(row));
         Ok(true)
     }
@@ -328,9 +358,9 @@ impl Feed {
     }
 
     /// Tells of a compaction that has begun.
-    pub fn tell_beginning(&mut self, seen: &Seen) {
+    pub fn tell_beginning(&mut self, locks: Option<&[CompressionLock]>) {
         let Some(following) = &self.following else { return };
-        if let Some(lock) = self.watch.beginning(&following.session, seen)
+        if let Some(lock) = self.watch.beginning(&following.session, locks)
             && self.lane.has_room()
         {
             self.watch.begun(lock);

@@ -17,6 +17,9 @@ const SAME: f64 = 0.5e-6;
 /// deleted may have had a hundred thousand.
 const DELETED: usize = 256;
 
+/// The first and the last row of an undo.
+pub type Reach = (MessageId, MessageId);
+
 /// A remembered row.
 pub type Remembered = (MessageId, Trace);
 
@@ -26,12 +29,16 @@ pub struct Delivered {
     pub range: Box<dyn Fn(Range<MessageId>) -> Vec<Remembered> + Send>,
     /// The newest row before one.
     pub before: Box<dyn Fn(MessageId) -> Option<Remembered> + Send>,
+    /// The undos that begin in a range and were noted.
+    pub undone: Box<dyn Fn(Range<MessageId>) -> Vec<Reach> + Send>,
 }
 
 /// A mirror's memory.
 pub struct Memory {
     delivered: Delivered,
     waiting: VecDeque<Remembered>,
+    /// Undos whose notes are on their way.
+    undone: VecDeque<Reach>,
     room: usize,
     /// Where an older copy of the database ended. What the ledger holds behind it is of the time before, until the
     /// lane has come to the rows that were read since.
@@ -42,7 +49,7 @@ impl Memory {
     /// Remembers what `delivered` knows, and `room` rows more.
     #[must_use]
     pub fn new(delivered: Delivered, room: usize) -> Self {
-        Self { delivered, waiting: VecDeque::new(), room, rewound: None }
+        Self { delivered, waiting: VecDeque::new(), undone: VecDeque::new(), room, rewound: None }
     }
 
     /// A row is on its way.
@@ -60,7 +67,13 @@ impl Memory {
     /// Rows on their way are not delivered: they will be read again, from behind `row`.
     pub fn forget_behind(&mut self, row: MessageId) {
         self.waiting.retain(|(id, _)| *id <= row);
+        self.undone.clear();
         self.rewound = None;
+    }
+
+    /// A row on its way is not delivered, and should it be live again, it is new.
+    pub fn forget(&mut self, row: MessageId) {
+        self.waiting.retain(|(id, _)| *id != row);
     }
 
     /// The rows behind `row` are gone, and their ids will be given to others.
@@ -76,6 +89,22 @@ impl Memory {
         rows.retain(|(id, _)| self.rewound.is_none_or(|rewound| *id <= rewound));
         rows.extend(self.waiting.iter().filter(|(id, _)| range.contains(id)));
         rows
+    }
+
+    /// The note on an undo is on its way.
+    pub fn note_undo(&mut self, undo: Reach) {
+        if self.undone.len() >= self.room {
+            self.undone.pop_front();
+        }
+        self.undone.push_back(undo);
+    }
+
+    /// The undos that begin in a range and were noted.
+    #[must_use]
+    pub fn undone(&self, range: Range<MessageId>) -> Vec<Reach> {
+        let mut undone = (self.delivered.undone)(range.clone());
+        undone.extend(self.undone.iter().filter(|(first, _)| range.contains(first)));
+        undone
     }
 
     /// Whether the row of this id is among them.
@@ -128,8 +157,11 @@ mod tests {
 
     #[test]
     fn a_row_that_waits_goes_before_a_delivered_one_of_the_same_id() {
-        let delivered =
-            Delivered { range: Box::new(|_| Vec::new()), before: Box::new(|_| Some(remembered(4, 100.0))) };
+        let delivered = Delivered {
+            range: Box::new(|_| Vec::new()),
+            before: Box::new(|_| Some(remembered(4, 100.0))),
+            undone: Box::new(|_| Vec::new()),
+        };
         let mut memory = Memory::new(delivered, 8);
         let (id, trace) = remembered(4, 200.0);
         memory.note(id, Some(trace));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+use super::recall::Recall;
 use crate::event::Reading;
 
 /// A row may be followed by one more reading, so a lane has room only while two fit.
@@ -21,6 +22,8 @@ pub struct LaneSender {
     pub waiting: Arc<AtomicU64>,
     /// The lane is full once so many bytes wait: a few rows may hold as much as all others together.
     pub most_bytes: u64,
+    /// The rows that wait in the lane, should they be taken back.
+    pub recall: Recall,
 }
 
 /// What the lane itself sees of its fullness.

@@ -60,18 +60,32 @@ pub fn pump(
     let highest = open.highest_id()?;
     let mut is_older = false;
     for feed in feeds.iter_mut() {
-        if due || feed.has_read_beyond(highest) {
+        if feed.has_read_beyond(highest) {
             is_older |= feed.re_anchor(open, highest)?;
+        }
+        if due {
             feed.revive(open)?;
         }
+        feed.take_back(open, highest)?;
         feed.expect_more();
     }
-    let mut due_elsewhere = due;
-    // Before the rows: what is said of a session then stands behind rows that this look reads.
-    let seen = beside::look(open, feeds, due);
+    // Before the rows: the summary of a compaction may be among them.
+    let locks = beside::locks(open);
     for feed in feeds.iter_mut() {
-        feed.tell_beginning(&seen);
+        feed.tell_beginning(locks.as_deref());
     }
+    // What is new is on its way before anything else is asked.
+    while read_behind_cursors(open, feeds, limits)? {}
+    if due {
+        // Rows have come since it was asked before.
+        let highest = open.highest_id()?;
+        for feed in feeds.iter_mut() {
+            is_older |= feed.re_anchor(open, highest)?;
+        }
+    }
+    // Before the last rows: what is said of a session then stands behind rows that this look reads.
+    let seen = beside::look(open, feeds, locks, due);
+    let mut due_elsewhere = due;
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;

@@ -13,6 +13,7 @@ use crossbeam_channel::Receiver;
 use super::degraded::Degraded;
 use super::detect::Health;
 use super::feed::Feed;
+use super::lacking::Lacking;
 use super::pressure::LaneSender;
 use super::pump::{Occasions, pump};
 use super::wake::{Kinds, Wakes};
@@ -24,6 +25,9 @@ use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
 const EAGER: Duration = Duration::from_millis(50);
 /// However quiet the files, a real look is taken this often: a footprint can stay the same across a commit.
 const REAL_LOOK: Duration = Duration::from_secs(15);
+/// While looks follow one another, the file under the path is taken for the one that is open for so long. What
+/// replaces it makes an event, and is asked after at once.
+const IDENTIFIED_FOR: Duration = Duration::from_millis(2);
 /// A lock that is held for this long is worth a word.
 const LONG_LOCK: Duration = Duration::from_secs(3);
 /// As many changes in a row that no event announced make the watcher mute.
@@ -58,10 +62,13 @@ pub struct Reader {
     footprint: Option<Footprint>,
     looked: Instant,
     changed: Instant,
+    /// When the file under the path was last found to be the one that is open.
+    identified: Option<Instant>,
     /// When the connection to a file that was replaced was let go.
     left: Option<Instant>,
     unannounced: u32,
     occasions: Occasions,
+    lacking: Lacking,
     /// Since when it has been locked at every look.
     locked: Option<Instant>,
     /// The state in which the source can't be read, while there is one.
@@ -93,9 +100,11 @@ impl Reader {
             footprint: None,
             looked: now,
             changed: now,
+            identified: None,
             left: None,
             unannounced: 0,
             occasions: Occasions::default(),
+            lacking: Lacking::default(),
             locked: None,
             fault: None,
             stopped: false,
@@ -156,6 +165,9 @@ impl Reader {
         if kinds.has(Wake::Room) {
             self.look_again();
         }
+        if kinds.has(Wake::Rescan) {
+            self.identified = None;
+        }
         while let Ok(order) = self.control.try_recv() {
             match order {
                 Control::Stop => self.stopped = true,
@@ -210,7 +222,7 @@ impl Reader {
             tracing::info!(database = %self.source.path().display(), "file-system events arrive again");
         }
         let mut event = Instant::now();
-        let (mut quiet, mut found) = (false, false);
+        let (mut quiet, mut found, mut seen) = (false, false, false);
         loop {
             // Seen, and nothing was written since the look before: what the events announced is read.
             let changed = self.attempt();
@@ -218,17 +230,23 @@ impl Reader {
             if changed && quiet {
                 return;
             }
+            seen |= changed;
             let waited = event.elapsed();
             if self.stopped || (waited >= self.settle() && self.left.is_none()) {
                 break;
             }
             let look = Duration::from_micros(self.detect.look_us);
-            std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
-            let kinds = self.wakes.take();
+            let kinds = if seen {
+                // What was announced is most likely what was seen.
+                self.wakes.wait(look.max(waited))
+            } else {
+                std::thread::sleep(if waited < EAGER { look } else { look.max(waited / 16) });
+                self.wakes.take()
+            };
             self.obey(kinds);
             quiet = !kinds.announces_commit();
             if !quiet {
-                event = Instant::now();
+                (event, seen) = (Instant::now(), false);
             }
         }
         if !found && !self.stopped && self.source.is_open() {
@@ -241,9 +259,12 @@ impl Reader {
 
     /// One look. Returns whether anything had changed.
     fn attempt(&mut self) -> bool {
-        if self.source.leave_if_replaced() {
-            tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
-            self.left = Some(Instant::now());
+        if self.identified.is_none_or(|at| at.elapsed() >= IDENTIFIED_FOR) {
+            self.identified = Some(Instant::now());
+            if self.source.leave_if_replaced() {
+                tracing::info!(database = %self.source.path().display(), "the database was replaced; opening it anew");
+                self.left = Some(Instant::now());
+            }
         }
         // Who replaces a file may still be at it: the log of the old one is removed after.
         if self.left.is_some_and(|left| left.elapsed() < self.settle()) {
@@ -283,7 +304,10 @@ impl Reader {
         if !open.changed()? {
             return Ok(false);
         }
+        self.lacking.say(open.path(), open.schema());
+        let snapshot = open.snapshot()?;
         let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
+        drop(snapshot);
         match read {
             // This connection was opened on another content, and may hold a lock that the new one has no use for.
             Ok(true) => self.source.close(),

@@ -57,6 +57,7 @@ impl Transform {
             row.role == Role::Assistant && !tool_calls::is_well_formed_list(row.tool_calls.as_deref());
         let notes = if row.standing == Standing::New { self.notes(&row) } else { Notes::default() };
         let (effect, items) = match row.standing {
+            Standing::TakenBack if turn::closes(&row) => (TurnEffect::Settles, Vec::new()),
             Standing::Repeated | Standing::TakenBack => (TurnEffect::None, Vec::new()),
             Standing::Summary(compaction) => {
                 (TurnEffect::None, vec![Item::Compaction(self.compaction(*compaction))])

@@ -7,13 +7,14 @@
 //! Not every turn is closed by a row: Hermes is killed, a model call fails. Such a turn is settled on evidence.
 //! - The next user row settles the one that is open, before its own turn begins.
 //! - But where calls of the open turn have no result yet, that row may be another process's, on the same session
-//!   (facts/hermes.md 1.13). The open turn is set aside: a result that comes for it is shown under its id, and it
-//!   is settled when the turn that took its place is (`aside`).
+//!   (facts/hermes.md 1.13). The open turn is set aside: a result that comes for it is shown under its id, and so is
+//!   what the model says while the turn that took its place waits for its own tools. It is settled with its last
+//!   word, or when that other turn is (`aside`).
 //! - The session's end settles the open turn.
 //!
 //! Should rows of a settled turn come after all, it goes on under its own id.
 
-use crate::event::{Beside, Delivery, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect};
+use crate::event::{Beside, Delivery, Item, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect};
 use crate::ids::{MessageId, ResponseId};
 
 mod aside;
@@ -81,6 +82,7 @@ impl Turns {
             Step::Row(row) => self.row(row),
             Step::Usage(usage) => self.notices.usage(usage),
             Step::Beside(Beside::Ended) => self.lapse(),
+            Step::Beside(Beside::Undone(undo)) => vec![notices::undone(undo)],
             Step::Beside(beside) => self.notices.beside(beside),
         }
     }
@@ -123,11 +125,18 @@ impl Turns {
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
         self.trace = row.trace;
+        if let Some(turn) = self.speaks_aside(&row) {
+            return self.row_aside(row, turn);
+        }
         let late = self.aside.answered_by(&row);
         let mut deliveries = self.begin(&row, late.as_ref());
         self.calls.pass(&row.items);
         self.closed += u64::from(row.counts_as_turn_end);
-        let closes = row.effect == TurnEffect::Closes;
+        let closes = match row.effect {
+            TurnEffect::Closes => true,
+            TurnEffect::Settles => self.open.is_some(),
+            TurnEffect::Opens | TurnEffect::Continues | TurnEffect::None => false,
+        };
         if closes && let Some(turn) = &mut self.open {
             turn.closed = true;
         }
@@ -150,6 +159,36 @@ impl Turns {
             deliveries.extend(self.aside.settle().into_iter().map(idle));
             let mark = self.mark(id, None);
             deliveries.push(Delivery { post: Some(Post::Idle { turn, failed: false }), mark: Some(mark) });
+        }
+        deliveries
+    }
+
+    /// The turn that was set aside whose model speaks in a row: that of the open one waits for its tools.
+    fn speaks_aside(&self, row: &RowItems) -> Option<ResponseId> {
+        let goes_on = matches!(row.effect, TurnEffect::Continues | TurnEffect::Closes);
+        let is_result = row.items.iter().any(|item| matches!(item, Item::FunctionCallOutput { .. }));
+        let waits = self.open.is_some() && !self.calls.is_empty();
+        (goes_on && !is_result && waits).then(|| self.aside.answered())?
+    }
+
+    /// A row of a turn that was set aside. The open one runs on.
+    fn row_aside(&mut self, row: RowItems, turn: ResponseId) -> Vec<Delivery> {
+        self.closed += u64::from(row.counts_as_turn_end);
+        let (id, closes) = (row.row, row.effect == TurnEffect::Closes);
+        self.aside.pass(&turn, &row.items);
+        let interrupted = self.interrupts.pass(&row);
+        let todos = row.notes.todos.clone();
+        let mut deliveries = Vec::new();
+        self.items(row, &turn, &mut deliveries);
+        deliveries.extend(todos.and_then(|todos| self.notices.todos(todos)));
+        if closes {
+            self.aside.end(&turn);
+            if interrupted {
+                deliveries.push(notices::interrupted(&turn));
+            }
+            let mark = self.mark(id, None);
+            deliveries.push(Delivery { post: Some(Post::Idle { turn, failed: false }), mark: Some(mark) });
+            deliveries.extend(self.running().cloned().map(running));
         }
         deliveries
     }

@@ -3,6 +3,10 @@
 //! `hermes_forwarder.json` holds the cursor and the claim, `hermes_status_forwarder.json` the count of turns
 //! whose idle edge was delivered. A runner may place a cursor in advance (a forked session), and either kind
 //! of forwarder may follow the other in the same directory.
+//!
+//! The ledger holds every step. The cursor here is written when a turn closes, and else follows within
+//! [`LAG_MS`]: to replace a file costs the disk more than all else that an item costs, and Hermes commits to the
+//! same disk. Where the ledger is lost, read-back tells what was delivered since.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +14,17 @@ use serde_json::{Map, Value, json};
 
 use super::StateError;
 use super::dir;
-use crate::event::{Binding, Mark, OpenTurn, Resume};
+use super::ledger::{EdgeStatus, OwedEdge, Record};
+use crate::event::{Binding, OpenTurn, Resume};
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 const CURSOR: &str = "hermes_forwarder.json";
 const STATUS: &str = "hermes_status_forwarder.json";
-/// A mark of ours beside the common keys, as `last_item_id` is. Who else writes the file leaves them out.
+/// A mark of ours beside the common keys, as `last_item_id` and `owed_edges` are. Who else writes the file leaves them out.
 const WRITER: &str = "hermes-mirror";
+
+/// How far the cursor may be behind the ledger, in ms.
+pub const LAG_MS: i64 = 1_000;
 
 /// The content of `hermes_forwarder.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +41,8 @@ pub struct Cursor {
     pub turn: Option<ResponseId>,
     /// The newest item that the server acknowledged. It tells what lies behind it where the ledger is lost.
     pub item: Option<ItemId>,
+    /// Closing edges that the server has refused until now.
+    pub owed: Vec<OwedEdge>,
     /// When the claim was last renewed, in ms since the epoch.
     pub heartbeat_ms: i64,
     /// Whether this program wrote it, so that the ledger knows it all and more exactly.
@@ -57,6 +67,10 @@ impl Cursor {
             launch_epoch_s: file.get("launch_epoch_s").and_then(Value::as_f64).unwrap_or(0.0),
             turn: text("active_turn_id").map(ResponseId::new),
             item: text("last_item_id").map(ItemId::new),
+            owed: file
+                .get("owed_edges")
+                .and_then(|owed| serde_json::from_value(owed.clone()).ok())
+                .unwrap_or_default(),
             heartbeat_ms: id("heartbeat_ms").unwrap_or(0),
             ours: text("writer") == Some(WRITER),
         }
@@ -72,6 +86,7 @@ impl Cursor {
             "launch_epoch_s": self.launch_epoch_s,
             "active_turn_id": self.turn,
             "last_item_id": self.item,
+            "owed_edges": self.owed,
             "heartbeat_ms": self.heartbeat_ms,
             "writer": WRITER,
         })
@@ -86,6 +101,8 @@ pub struct Bridge {
     cursor: Cursor,
     closed_turns: Option<u64>,
     written_turns: Option<u64>,
+    /// Since when the cursor has moved without being written.
+    behind_since_ms: Option<i64>,
 }
 
 impl Bridge {
@@ -94,7 +111,7 @@ impl Bridge {
         dir::create(&dir)?;
         let cursor = Cursor { launch_epoch_s, ..Cursor::read(&dir) };
         let posted = object(&dir.join(STATUS)).get("posted").and_then(Value::as_u64);
-        Ok(Self { dir, cursor, closed_turns: posted, written_turns: posted })
+        Ok(Self { dir, cursor, closed_turns: posted, written_turns: posted, behind_since_ms: None })
     }
 
     /// Where to go on; `None` where nothing was followed yet.
@@ -130,6 +147,17 @@ impl Bridge {
         self.cursor.item.as_ref()
     }
 
+    /// Closing edges that the server has refused until now, as far as they stand here.
+    #[must_use]
+    pub fn owed(&self) -> &[OwedEdge] {
+        &self.cursor.owed
+    }
+
+    /// What the ledger knows to be owed; written with what is written next.
+    pub fn set_owed(&mut self, owed: Vec<OwedEdge>) {
+        self.cursor.owed = owed;
+    }
+
     /// When the claim was last renewed, in ms since the epoch.
     #[must_use]
     pub fn heartbeat_ms(&self) -> i64 {
@@ -158,18 +186,40 @@ impl Bridge {
         self.write(now_ms)
     }
 
-    /// A delivery was acknowledged: the cursor moves. `item` is what the server made of it, if anything.
-    pub fn advance(&mut self, mark: &Mark, item: Option<ItemId>, now_ms: i64) -> Result<(), StateError> {
-        self.cursor.partial = mark.items.map(|items| (mark.row, items));
-        self.cursor.item = item.or(self.cursor.item.take());
-        if mark.items.is_none() {
-            self.cursor.last = mark.row;
+    /// A delivery was acknowledged, or a closing edge was refused: the cursor moves, the list of owed edges changes.
+    pub fn advance(&mut self, record: Record, now_ms: i64) -> Result<(), StateError> {
+        let Record { mark, item, edge, .. } = record;
+        let closes = edge.is_some();
+        if let Some((turn, status)) = edge {
+            self.cursor.owed.retain(|edge| edge.turn != turn);
+            if let EdgeStatus::Owed { failed } = status {
+                self.cursor.owed.push(OwedEdge { turn, failed });
+            }
         }
-        self.cursor.turn = mark.turn.as_ref().map(|turn| turn.id.clone());
-        if mark.turn.as_ref().is_none_or(|turn| !turn.closed) {
-            self.closed_turns = Some(mark.closed_turns);
+        if let Some(mark) = mark {
+            self.cursor.partial = mark.items.map(|items| (mark.row, items));
+            self.cursor.item = item.and_then(|item| item.id).or(self.cursor.item.take());
+            if mark.items.is_none() {
+                self.cursor.last = mark.row;
+            }
+            if mark.turn.as_ref().is_none_or(|turn| !turn.closed) {
+                self.closed_turns = Some(mark.closed_turns);
+            }
+            self.cursor.turn = mark.turn.map(|turn| turn.id);
         }
-        self.write(now_ms)
+        let since = *self.behind_since_ms.get_or_insert(now_ms);
+        if closes || !(0..LAG_MS).contains(&(now_ms - since)) { self.write(now_ms) } else { Ok(()) }
+    }
+
+    /// Whether the cursor has moved without being written.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.behind_since_ms.is_some()
+    }
+
+    /// Writes the cursor where it has moved.
+    pub fn flush(&mut self, now_ms: i64) -> Result<(), StateError> {
+        if self.is_behind() { self.write(now_ms) } else { Ok(()) }
     }
 
     /// Renews the claim. Only while a session is followed: nothing else is claimed.
@@ -188,6 +238,7 @@ impl Bridge {
             dir::replace(&self.dir.join(STATUS), json!({ "posted": posted }).to_string().as_bytes())?;
             self.written_turns = self.closed_turns;
         }
+        self.behind_since_ms = None;
         Ok(())
     }
 }
@@ -202,6 +253,7 @@ fn object(path: &Path) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Mark;
 
     fn bridge(dir: &Path) -> Bridge {
         Bridge::open(dir.to_owned(), 100.0).expect("bridge")
@@ -209,6 +261,10 @@ mod tests {
 
     fn file(dir: &Path, name: &str) -> Value {
         serde_json::from_str(&dir::read(&dir.join(name)).expect("file")).expect("json")
+    }
+
+    fn marked(mark: Mark) -> Record {
+        Record { mark: Some(mark), ..Record::default() }
     }
 
     fn binding(session: &str) -> Binding {
@@ -221,7 +277,7 @@ mod tests {
         bridge(dir.path()).bind(&binding("s"), 7).expect("bind");
         let expected = json!({
             "hermes_session_id": "s", "last_id": 0, "partial_row_id": 0, "partial_row_items": 0,
-            "launch_epoch_s": 100.0, "active_turn_id": null, "last_item_id": null, "heartbeat_ms": 7, "writer": "hermes-mirror"
+            "launch_epoch_s": 100.0, "active_turn_id": null, "last_item_id": null, "owed_edges": [], "heartbeat_ms": 7, "writer": "hermes-mirror"
         });
         assert_eq!(file(dir.path(), CURSOR), expected);
     }
@@ -234,8 +290,10 @@ mod tests {
         let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
         let whole =
             Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
-        first.advance(&whole, None, 2).expect("advance");
-        first.advance(&Mark { row: MessageId::new(4), items: Some(2), ..whole }, None, 3).expect("advance");
+        first.advance(marked(whole.clone()), 2).expect("advance");
+        first.advance(marked(Mark { row: MessageId::new(4), items: Some(2), ..whole }), 3).expect("advance");
+        assert!(first.is_behind());
+        first.flush(4).expect("flush");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
         assert_eq!(resume.last, MessageId::new(3));
         assert_eq!(resume.partial, Some((MessageId::new(4), 2)));
@@ -251,10 +309,47 @@ mod tests {
         bridge.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
         let owed = Mark { row: MessageId::new(3), items: None, trace: None, turn, closed_turns: 1 };
-        bridge.advance(&owed, None, 2).expect("advance");
+        bridge.advance(marked(owed.clone()), 2).expect("advance");
         assert!(dir::read(&dir.path().join(STATUS)).is_none());
-        bridge.advance(&Mark { turn: None, ..owed }, None, 2).expect("advance");
+        let edge = Some((ResponseId::new("t"), EdgeStatus::Idle));
+        let closed = Record { mark: Some(Mark { turn: None, ..owed }), edge, ..Record::default() };
+        bridge.advance(closed, 2).expect("advance");
         assert_eq!(file(dir.path(), STATUS), json!({"posted": 1}));
+    }
+
+    #[test]
+    fn the_file_is_behind_for_no_longer_than_the_lag() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut bridge = bridge(dir.path());
+        bridge.bind(&binding("s"), 1).expect("bind");
+        let last = || file(dir.path(), CURSOR)["last_id"].clone();
+        let whole =
+            |row| Mark { row: MessageId::new(row), items: None, trace: None, turn: None, closed_turns: 0 };
+        bridge.advance(marked(whole(1)), 10).expect("advance");
+        bridge.advance(marked(whole(2)), 9 + LAG_MS).expect("advance");
+        assert_eq!(last(), 0);
+        bridge.advance(marked(whole(3)), 10 + LAG_MS).expect("advance");
+        assert_eq!(last(), 3);
+    }
+
+    #[test]
+    fn an_edge_is_owed_until_it_is_settled() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut first = bridge(dir.path());
+        first.bind(&binding("s"), 1).expect("bind");
+        for (turn, failed) in [("t1", false), ("t2", true)] {
+            let edge = Some((ResponseId::new(turn), EdgeStatus::Owed { failed }));
+            first.advance(Record { edge, ..Record::default() }, 2).expect("advance");
+        }
+        let mut second = bridge(dir.path());
+        let owed = [("t1", false), ("t2", true)];
+        assert_eq!(
+            second.owed(),
+            owed.map(|(turn, failed)| OwedEdge { turn: ResponseId::new(turn), failed })
+        );
+        let edge = Some((ResponseId::new("t1"), EdgeStatus::Idle));
+        second.advance(Record { edge, ..Record::default() }, 3).expect("advance");
+        assert_eq!(bridge(dir.path()).owed(), [OwedEdge { turn: ResponseId::new("t2"), failed: true }]);
     }
 
     #[test]

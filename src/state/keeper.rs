@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::StateError;
 use super::bridge::Bridge;
-use super::ledger::{Account, Record, Standing};
+use super::ledger::{Account, EdgeStatus, OwedEdge, Record, Standing};
 use crate::event::{Binding, Resume};
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
@@ -55,8 +55,9 @@ impl Entry {
 
 impl Keeper {
     /// Joins an account and a bridge directory. A cursor that another program wrote there (a runner, in
-    /// advance; a Python forwarder, meanwhile) goes before the ledger's, and seeds an empty ledger.
-    pub fn new(account: Account, bridge: Bridge) -> Result<Self, StateError> {
+    /// advance; a Python forwarder, meanwhile) goes before the ledger's, and seeds an empty ledger. Edges that are
+    /// owed stand in both, so that either may be lost.
+    pub fn new(account: Account, mut bridge: Bridge) -> Result<Self, StateError> {
         let known = account.binding()?;
         if let Some(theirs) = bridge.binding().filter(|_| known.is_none() || !bridge.is_ours()) {
             let behind = known
@@ -66,6 +67,13 @@ impl Keeper {
                 account.bind(&theirs)?;
             }
         }
+        for OwedEdge { turn, failed } in bridge.owed() {
+            if !account.is_settled(turn)? {
+                let edge = Some((turn.clone(), EdgeStatus::Owed { failed: *failed }));
+                account.record(&Record { edge, ..Record::default() })?;
+            }
+        }
+        bridge.set_owed(account.owed()?);
         Ok(Self { account, bridge, unwritten: VecDeque::new(), bound_ms: 0 })
     }
 
@@ -144,10 +152,7 @@ impl Keeper {
                 Some(Entry::Bound(binding)) => self.bridge.bind(&binding, now_ms),
                 Some(Entry::Followed(child)) => self.bridge.follow(&child, now_ms),
                 Some(Entry::Rewound(row)) => self.bridge.rewind(row, now_ms),
-                Some(Entry::Record(record)) => match record.mark {
-                    Some(mark) => self.bridge.advance(&mark, record.item.and_then(|item| item.id), now_ms),
-                    None => bridged,
-                },
+                Some(Entry::Record(record)) => self.bridge.advance(*record, now_ms),
                 None => bridged,
             };
         }
@@ -165,6 +170,17 @@ impl Keeper {
     #[must_use]
     pub fn must_wait(&self) -> bool {
         self.unwritten.len() >= UNWRITTEN
+    }
+
+    /// Whether the bridge file is behind the ledger.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.bridge.is_behind()
+    }
+
+    /// Brings the bridge file up to the ledger.
+    pub fn flush(&mut self, now_ms: i64) -> Result<(), StateError> {
+        self.bridge.flush(now_ms)
     }
 
     /// Renews the claim.
@@ -218,8 +234,8 @@ impl Keeper {
         Ok(waiting.or(self.account.title()?))
     }
 
-    /// Turns whose closing edge is still owed.
-    pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
+    /// The closing edges that are still owed.
+    pub fn owed(&self) -> Result<Vec<OwedEdge>, StateError> {
         self.account.owed()
     }
 }

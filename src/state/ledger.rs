@@ -21,7 +21,7 @@ mod progress;
 mod schema;
 
 pub use dead_letters::{DeadLetter, DeadLetters, NewDeadLetter};
-pub use progress::{Account, DeliveredItem, EdgeStatus, Key, Record, Standing};
+pub use progress::{Account, DeliveredItem, EdgeStatus, Key, OwedEdge, Record, Standing};
 
 /// The ledger's file name in a state directory.
 pub const FILE: &str = "ledger.db";

@@ -54,12 +54,18 @@ impl HermesDb {
     }
 
     /// Opens the file and makes no table.
-    #[allow(clippy::disallowed_methods, reason = "this is the writer")]
     pub fn open(path: &Path, version: Version, journal_mode: &str) -> Self {
+        let db = Self::reopen(path, version);
+        db.conn.execute_batch(&format!("PRAGMA journal_mode = {journal_mode}")).unwrap();
+        db
+    }
+
+    /// Opens a file that has its tables, and leaves it in its mode.
+    #[allow(clippy::disallowed_methods, reason = "this is the writer")]
+    pub fn reopen(path: &Path, version: Version) -> Self {
         let conn = Connection::open(path).unwrap();
         conn.busy_timeout(Duration::from_secs(5)).unwrap();
-        let set = format!("PRAGMA journal_mode = {journal_mode}; PRAGMA synchronous = FULL;");
-        conn.execute_batch(&set).unwrap();
+        conn.execute_batch("PRAGMA synchronous = FULL").unwrap();
         Self { conn, version, path: path.to_owned() }
     }
 

@@ -10,6 +10,7 @@ pub mod hermes_message;
 pub mod http;
 pub mod mirror;
 pub mod proxy;
+pub mod recording;
 pub mod sessions;
 pub mod shown;
 pub mod sink;

@@ -11,7 +11,7 @@ use crate::event::Post;
 use crate::ids::{ConversationId, ResponseId};
 use crate::omnigent::{Client, Fault, FaultKind, body};
 use crate::retry::{Backoff, Verdict, verdict};
-use crate::state::ledger::{EdgeStatus, Record};
+use crate::state::ledger::{EdgeStatus, OwedEdge, Record};
 
 /// How often a refused edge is tried on its own; with the default waits, for about two minutes.
 const TRIES: u32 = 15;
@@ -27,8 +27,8 @@ impl Deliver {
     pub(super) async fn close(&mut self, turn: &ResponseId) -> EdgeStatus {
         self.collect_edges().await;
         let failed = self.with_keeper(|keeper| keeper.has_dead_letter(turn)).unwrap_or(false);
-        let edge = Edge { turn: turn.clone(), failed };
-        let post = edge.post();
+        let edge = OwedEdge { turn: turn.clone(), failed };
+        let post = post(&edge);
         loop {
             self.wait_for_claim().await;
             let Err(fault) = self.attempt(&post, None).await else {
@@ -42,24 +42,23 @@ impl Deliver {
                 }
                 (_, FaultKind::Status(500..=599)) => {
                     self.retry_apart(edge);
-                    return EdgeStatus::Owed;
+                    return EdgeStatus::Owed { failed };
                 }
                 _ => self.bear(&fault).await,
             }
         }
     }
 
-    fn retry_apart(&mut self, edge: Edge) {
+    fn retry_apart(&mut self, edge: OwedEdge) {
         let (client, backoff) = (self.client.clone(), Backoff::new(&self.retry));
-        self.edges.tasks.spawn(edge.retry(client, self.conversation.clone(), backoff));
+        self.edges.tasks.spawn(retry(edge, client, self.conversation.clone(), backoff));
     }
 
     /// Tries the edges again that an earlier run left owed.
     pub fn retry_owed_edges(&mut self) {
         let owed = self.with_keeper(|keeper| keeper.owed()).unwrap_or_default();
-        for turn in owed {
-            let failed = self.with_keeper(|keeper| keeper.has_dead_letter(&turn)).unwrap_or(false);
-            self.retry_apart(Edge { turn, failed });
+        for edge in owed {
+            self.retry_apart(edge);
         }
     }
 
@@ -82,37 +81,29 @@ impl Deliver {
     }
 }
 
-/// A turn's closing edge.
-struct Edge {
-    turn: ResponseId,
-    failed: bool,
+fn post(edge: &OwedEdge) -> Post {
+    Post::Idle { turn: edge.turn.clone(), failed: edge.failed }
 }
 
-impl Edge {
-    fn post(&self) -> Post {
-        Post::Idle { turn: self.turn.clone(), failed: self.failed }
-    }
-
-    async fn retry(
-        self,
-        client: Client,
-        conversation: ConversationId,
-        mut backoff: Backoff,
-    ) -> (ResponseId, EdgeStatus) {
-        let body = body::event(&self.post(), "", None).unwrap_or_default();
-        let mut last: Option<Fault> = None;
-        while backoff.tries() < TRIES {
-            tokio::time::sleep(backoff.next(last.as_ref().and_then(|fault| fault.retry_after))).await;
-            match client.post_event(&conversation, body.clone()).await {
-                Ok(_) => return (self.turn, closing(self.failed)),
-                Err(fault) => last = Some(fault),
-            }
+async fn retry(
+    edge: OwedEdge,
+    client: Client,
+    conversation: ConversationId,
+    mut backoff: Backoff,
+) -> (ResponseId, EdgeStatus) {
+    let body = body::event(&post(&edge), "", None).unwrap_or_default();
+    let mut last: Option<Fault> = None;
+    while backoff.tries() < TRIES {
+        tokio::time::sleep(backoff.next(last.as_ref().and_then(|fault| fault.retry_after))).await;
+        match client.post_event(&conversation, body.clone()).await {
+            Ok(_) => return (edge.turn, closing(edge.failed)),
+            Err(fault) => last = Some(fault),
         }
-        let why = last.map_or_else(String::new, |fault| fault.to_string());
-        tracing::error!(
-            %conversation, turn = %self.turn, tries = TRIES,
-            "the turn's closing edge was given up, its items are delivered: {why}"
-        );
-        (self.turn, EdgeStatus::GivenUp)
     }
+    let why = last.map_or_else(String::new, |fault| fault.to_string());
+    tracing::error!(
+        %conversation, turn = %edge.turn, tries = TRIES,
+        "the turn's closing edge was given up, its items are delivered: {why}"
+    );
+    (edge.turn, EdgeStatus::GivenUp)
 }

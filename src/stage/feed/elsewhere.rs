@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Feed, Following, Target};
 use crate::event::Reading;
-use crate::hermes::{Open, Rewrites, SourceError, Succession};
+use crate::hermes::{Open, Rewrites, SourceError, Succession, Wave};
 use crate::ids::{HermesSessionId, MessageId};
 use crate::stage::seek;
 
@@ -31,7 +31,9 @@ impl Feed {
             read_to: MessageId::new(first.get().saturating_sub(1)),
             highest: following.highest,
             taken_back: BTreeSet::new(),
+            newest: None,
             rewrites: Rewrites::default(),
+            wave: Wave::default(),
             turn_closed: following.turn_closed,
             caught_up: false,
             untold: false,

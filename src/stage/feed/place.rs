@@ -59,9 +59,11 @@ impl Feed {
             "an older copy of the database was put in its place; going on behind the last row that both have"
         );
         self.memory.rewind_to(row);
+        self.lane.recall.keep();
         following.rewrites = open.past(&session, row, &|range| self.memory.range(range))?.rewrites;
         (following.read_to, following.highest) = (row, row);
         following.taken_back.split_off(&row);
+        following.newest = Some(row);
         following.session.clone_from(&session);
         self.send(Reading::Rewound(row));
         if left.is_some() {
@@ -90,6 +92,8 @@ impl Feed {
         if ids_are_reused && self.re_anchor(open, None)? {
             return Ok(false);
         }
+        // Rows that are there now were written behind it.
+        self.tell_undo(open)?;
         if let Some(following) = &mut self.following {
             following.place = Place::Checked;
         }

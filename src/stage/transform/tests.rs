@@ -217,14 +217,24 @@ fn e7_five_megabytes_of_text_are_cut_between_characters() {
 
 #[test]
 fn rows_that_the_conversation_does_not_show_leave_the_turn_alone() {
-    for standing in [Standing::Repeated, Standing::TakenBack] {
-        let mut copy = row(Role::Assistant, "again");
-        copy.standing = standing;
-        let shown = apply(copy);
-        assert_eq!((shown.effect, shown.counts_as_turn_end, shown.items), (TurnEffect::None, true, vec![]));
-    }
+    let mut copy = row(Role::Assistant, "again");
+    copy.standing = Standing::Repeated;
+    let shown = apply(copy);
+    assert_eq!((shown.effect, shown.counts_as_turn_end, shown.items), (TurnEffect::None, true, vec![]));
+    let mut question = row(Role::User, "taken back");
+    question.take_back();
+    let shown = apply(question);
+    assert_eq!((shown.effect, shown.counts_as_turn_end, shown.items), (TurnEffect::None, false, vec![]));
     let other = apply(row(Role::Other, "system prompt"));
     assert_eq!((other.effect, other.counts_as_turn_end, other.items), (TurnEffect::None, false, vec![]));
+}
+
+#[test]
+fn an_answer_that_was_taken_back_shows_nothing_and_settles_its_turn() {
+    let mut answer = row(Role::Assistant, "taken back");
+    answer.take_back();
+    let shown = apply(answer);
+    assert_eq!((shown.effect, shown.counts_as_turn_end, shown.items), (TurnEffect::Settles, true, vec![]));
 }
 
 #[test]

@@ -101,6 +101,25 @@ impl SetAside {
         Some(turn.id.clone())
     }
 
+    /// The turn whose calls all have their results, and whose model has the word.
+    #[must_use]
+    pub fn answered(&self) -> Option<ResponseId> {
+        let turn = self.turns.iter().find(|turn| !turn.settled && turn.calls.is_empty())?;
+        Some(turn.id.clone())
+    }
+
+    /// Notes what a row of one of these turns calls.
+    pub fn pass(&mut self, id: &ResponseId, items: &[Item]) {
+        if let Some(turn) = self.turns.iter_mut().find(|turn| turn.id == *id) {
+            turn.calls.pass(items);
+        }
+    }
+
+    /// A row has closed one of these turns.
+    pub fn end(&mut self, id: &ResponseId) {
+        self.turns.retain(|turn| turn.id != *id);
+    }
+
     /// The turn that a row goes on with while none is open: the one whose call it answers, else the one that
     /// lapsed.
     pub fn take_up(&mut self, answered: Option<&ResponseId>) -> Option<(ResponseId, Calls)> {

@@ -224,6 +224,40 @@ fn a_user_row_of_another_process_does_not_settle_a_turn_that_waits_for_its_tools
 }
 
 #[test]
+fn the_model_of_a_turn_that_was_set_aside_speaks_while_the_open_one_waits_for_its_tools() {
+    let steps = vec![
+        row(1, TurnEffect::Opens, &["q"]),
+        calls(2, &["a"]),
+        row(3, TurnEffect::Opens, &["elsewhere"]),
+        calls(4, &["b"]),
+        result(5, "a"),
+        calls(6, &["c"]),
+        result(7, "c"),
+        row(8, TurnEffect::Closes, &["done"]),
+        result(9, "b"),
+        row(10, TurnEffect::Closes, &["done too"]),
+    ];
+    let expected = [
+        "R1",
+        "q@1>1 in1",
+        "call a@1>2 in1",
+        "R3",
+        "elsewhere@3>3 in3",
+        "call b@3>4 in3",
+        "a@1>5 in3",
+        "call c@1>6 in3",
+        "c@1>7 in3",
+        "done@1>8 in3",
+        "I1>8 in3",
+        "R3",
+        "b@3>9 in3",
+        "done too@3>10 owes3",
+        "I3>10",
+    ];
+    assert_eq!(all(&mut Turns::new(), steps), expected);
+}
+
+#[test]
 fn a_result_that_comes_after_its_turn_was_settled_takes_the_turn_up_again() {
     let mut turns = Turns::new();
     let before = vec![
@@ -388,3 +422,5 @@ fn what_another_model_has_used_goes_to_its_own_account() {
     ];
     assert_eq!(all(&mut Turns::new(), steps), ["10/1 m", "15/3 small", "35/6 m", "45/8 m"]);
 }
+
+mod taken_back;

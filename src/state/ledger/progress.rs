@@ -42,7 +42,7 @@ pub struct Record {
 pub struct DeliveredItem {
     /// The row it came from.
     pub row: MessageId,
-    /// Which of the row's items it is, from 1.
+    /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
     pub place: u32,
     /// What it is.
     pub kind: &'static str,
@@ -66,8 +66,11 @@ pub enum Standing {
 /// What became of a turn's closing edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeStatus {
-    /// Its items are delivered, the edge is not yet.
-    Owed,
+    /// Its items are delivered, or could not be (`failed`); the edge is not yet.
+    Owed {
+        /// What the edge is to say.
+        failed: bool,
+    },
     /// `idle` was delivered.
     Idle,
     /// `failed` was delivered: an item of the turn could not be.
@@ -79,12 +82,21 @@ pub enum EdgeStatus {
 impl EdgeStatus {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Owed => "owed",
+            Self::Owed { .. } => "owed",
             Self::Idle => "idle",
             Self::Failed => "failed",
             Self::GivenUp => "given up",
         }
     }
+}
+
+/// A closing edge that the server has refused until now.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OwedEdge {
+    /// The turn that it closes.
+    pub turn: ResponseId,
+    /// Whether it says `failed`: an item of the turn could not be delivered.
+    pub failed: bool,
 }
 
 /// One mirror's account.
@@ -188,9 +200,12 @@ impl Account {
                 dead_letters::write(&transaction, self.id, letter)?;
             }
             if let Some((turn, status)) = &record.edge {
+                let failed = matches!(status, EdgeStatus::Owed { failed: true });
                 transaction
-                    .prepare_cached("INSERT OR REPLACE INTO turn (mirror, turn, status) VALUES (?1, ?2, ?3)")?
-                    .execute((self.id, turn.as_str(), status.as_str()))?;
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO turn (mirror, turn, status, failed) VALUES (?1, ?2, ?3, ?4)",
+                    )?
+                    .execute((self.id, turn.as_str(), status.as_str(), failed))?;
             }
             if let Some(title) = &record.title {
                 transaction
@@ -280,6 +295,23 @@ impl Account {
         .map_err(|e| self.ledger.error(e))
     }
 
+    /// The first and last row of each undo that a delivered note in this range speaks of.
+    pub fn undone(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, MessageId)>, StateError> {
+        let conn = self.ledger.conn();
+        let list = || -> rusqlite::Result<Vec<(MessageId, MessageId)>> {
+            let mut statement = conn.prepare_cached(
+                "SELECT row, turn FROM item WHERE mirror = ?1 AND row >= ?2 AND row < ?3 AND place = 0",
+            )?;
+            let notes = statement.query_map((self.id, range.start.get(), range.end.get()), |note| {
+                let first = MessageId::new(note.get(0)?);
+                let last = ResponseId::new(note.get::<_, String>(1)?).opener();
+                Ok((first, last.unwrap_or(first)))
+            })?;
+            notes.collect()
+        };
+        list().map_err(|e| self.ledger.error(e))
+    }
+
     /// How the item of this account stands to which the server gave this id; `None` where there is none.
     pub fn standing(&self, id: &ItemId) -> Result<Option<Standing>, StateError> {
         let conn = self.ledger.conn();
@@ -311,14 +343,16 @@ impl Account {
         self.execute("UPDATE mirror SET searched = 1 WHERE id = ?1", [self.id])
     }
 
-    /// What became of a turn's closing edge, as far as it is on record.
-    pub fn owed(&self) -> Result<Vec<ResponseId>, StateError> {
+    /// The closing edges that are still owed.
+    pub fn owed(&self) -> Result<Vec<OwedEdge>, StateError> {
         let conn = self.ledger.conn();
-        let list = || -> rusqlite::Result<Vec<ResponseId>> {
+        let list = || -> rusqlite::Result<Vec<OwedEdge>> {
             let mut statement =
-                conn.prepare_cached("SELECT turn FROM turn WHERE mirror = ?1 AND status = 'owed'")?;
-            let rows = statement.query_map([self.id], |row| Ok(ResponseId::new(row.get::<_, String>(0)?)))?;
-            rows.collect()
+                conn.prepare_cached("SELECT turn, failed FROM turn WHERE mirror = ?1 AND status = 'owed'")?;
+            let read = |row: &rusqlite::Row<'_>| {
+                Ok(OwedEdge { turn: ResponseId::new(row.get::<_, String>(0)?), failed: row.get(1)? })
+            };
+            statement.query_map([self.id], read)?.collect()
         };
         list().map_err(|e| self.ledger.error(e))
     }

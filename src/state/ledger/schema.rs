@@ -6,7 +6,8 @@ use rusqlite::Connection;
 const APPLICATION: i32 = 0x684d_6972;
 
 /// Each step leads from the version of its place to the next.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE mirror (
         id           INTEGER PRIMARY KEY,
         server       TEXT NOT NULL,
@@ -66,7 +67,12 @@ const STEPS: &[&str] = &["
         at_ms     INTEGER NOT NULL,
         UNIQUE (mirror, row, place, kind)
     );
-"];
+",
+    "
+    -- Whether the owed edge is to say that an item of its turn could not be delivered.
+    ALTER TABLE turn ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+",
+];
 
 /// Why a ledger can't be brought to today's form.
 #[derive(Debug)]
@@ -111,6 +117,24 @@ pub fn migrate(conn: &Connection) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_edge_that_an_older_ledger_owes_is_still_owed() {
+        let conn = Connection::open_in_memory().expect("memory");
+        conn.execute_batch(STEPS[0]).expect("the first form");
+        conn.execute_batch(
+            "INSERT INTO mirror (id, server, conversation, source) VALUES (1, 'http://h', 'c', '/db');
+             INSERT INTO turn (mirror, turn, status) VALUES (1, 't', 'owed');",
+        )
+        .expect("filled");
+        conn.pragma_update(None, "application_id", APPLICATION).expect("set");
+        conn.pragma_update(None, "user_version", 1).expect("set");
+        migrate(&conn).expect("migrated");
+        let found = conn.query_row("SELECT turn, status, failed FROM turn", [], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?))
+        });
+        assert_eq!(found.expect("kept"), ("t".to_owned(), "owed".to_owned(), false));
+    }
 
     #[test]
     fn a_ledger_is_made_once_and_a_newer_one_is_refused() {

@@ -120,18 +120,17 @@ impl Play<'_> {
             return;
         }
         let at = typed[typed.len() - 1 - self.below(3).min(typed.len() - 1)];
-        // A lone row that the person typed, with a time of its own, may as well be typed again: it is posted.
-        if at == 1 && self.live[0].is("user") && self.version < (0, 20) {
-            return;
-        }
         self.note(&format!("edit: {at} of {} rows kept", self.live.len()));
         self.later(1_000, 5_000);
         let kept = &self.live[..at];
         self.writer.call(&json!({"do": "edit", "session_id": self.session, "messages": messages(kept)}));
         self.live.truncate(at);
         self.reference.cut(said(&self.live), self.version < (0, 20));
+        // Hermes sends it at once.
         let words = self.words();
-        self.turn_about(&words);
+        self.note(&format!("user: {words}"));
+        self.append_after(&json!({"role": "user", "content": words}), &[format!("user: {words}")], 10, 50);
+        self.turn_behind();
     }
 
     pub(super) fn branch(&mut self) {
@@ -200,6 +199,7 @@ impl Play<'_> {
         self.note("restore");
         self.later(1_000, 5_000);
         self.writer.call(&json!({"do": "restore", "path": self.watch.world.path("copy.db")}));
+        self.watch.expect_reuse();
         self.reference.restore(copy.held);
         (self.session, self.live) = (copy.session, copy.live);
         self.turn();

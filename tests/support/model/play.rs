@@ -123,7 +123,7 @@ impl<'a> Play<'a> {
     pub(super) fn catch_up(&mut self) {
         if self.watch.is_on() {
             self.reference.catch_up();
-            self.watch.expect(self.reference.transcript());
+            self.watch.expect(&self.reference.transcript());
         }
     }
 
@@ -137,27 +137,35 @@ impl<'a> Play<'a> {
         now.as_f64().unwrap()
     }
 
-    fn append(&mut self, mut message: Value, lines: &[String]) {
-        let now = self.later(50, 2_000);
+    fn append(&mut self, message: &Value, lines: &[String]) {
+        self.append_after(message, lines, 50, 2_000);
+    }
+
+    /// Appends a message so many ms later.
+    pub(super) fn append_after(&mut self, message: &Value, lines: &[String], from_ms: u32, to_ms: u32) {
+        let mut message = message.clone();
+        let now = self.later(from_ms, to_ms);
         // From 0.20 on a message has its time from its beginning, and keeps it.
         if self.version >= (0, 20) {
             message["timestamp"] = json!(now);
         }
         self.writer.append(&self.session, &message);
-        let said = self.reference.say(lines.to_vec());
+        let lines = lines.to_vec();
+        let said =
+            if message["role"] == "user" { self.reference.ask(lines) } else { self.reference.say(lines) };
         self.live.push(Entry { said, boundary: None, message });
     }
 
     fn ask(&mut self, words: &str) {
         self.note(&format!("user: {words}"));
         self.later(1_000, 30_000);
-        self.append(json!({"role": "user", "content": words}), &[format!("user: {words}")]);
+        self.append(&json!({"role": "user", "content": words}), &[format!("user: {words}")]);
     }
 
     fn answer(&mut self, words: &str) {
         self.note(&format!("agent: {words}"));
         let message = json!({"role": "assistant", "content": words, "finish_reason": "stop"});
-        self.append(message, &[format!("agent: {words}")]);
+        self.append(&message, &[format!("agent: {words}")]);
     }
 
     /// What a person types: mostly the same few words.
@@ -182,6 +190,11 @@ impl<'a> Play<'a> {
 
     pub(super) fn turn_about(&mut self, words: &str) {
         self.ask(words);
+        self.turn_behind();
+    }
+
+    /// What comes of what the person typed.
+    pub(super) fn turn_behind(&mut self) {
         if self.random.happens(10) {
             return; // Interrupted before the first word.
         }
@@ -202,7 +215,7 @@ impl<'a> Play<'a> {
         self.note(&format!("calls {calls:?}"));
         let message =
             json!({"role": "assistant", "content": prose, "tool_calls": list, "finish_reason": "tool_calls"});
-        self.append(message, &lines);
+        self.append(&message, &lines);
         for id in &calls {
             if self.random.happens(5) {
                 self.compact();
@@ -212,7 +225,7 @@ impl<'a> Play<'a> {
             }
             let message =
                 json!({"role": "tool", "content": "fine", "tool_call_id": id, "tool_name": "terminal"});
-            self.append(message, &[format!("output {id}: fine")]);
+            self.append(&message, &[format!("output {id}: fine")]);
         }
         if self.random.happens(10) {
             self.compact();

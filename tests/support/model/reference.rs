@@ -18,6 +18,8 @@ impl Held {
 
 struct Said {
     lines: Vec<String>,
+    /// What the person had typed when it was said, by number; none for a summary.
+    turn: Option<usize>,
     shown: bool,
 }
 
@@ -26,21 +28,49 @@ struct Said {
 pub struct Reference {
     said: Vec<Said>,
     held: Held,
-    /// What a mirror has to have shown by now.
-    transcript: Vec<String>,
+    /// What the person typed last.
+    turn: usize,
+    /// What a mirror has to have shown by now, each line with its turn.
+    transcript: Vec<(Option<usize>, String)>,
+}
+
+/// Lines with their turns, counted as they begin: ids are the program's own, but which lines have one in common is not.
+/// `reused`: an id may come again for another turn, which begins with what the person typed.
+pub fn by_turn<'a, T: PartialEq>(lines: &'a [(Option<T>, String)], reused: bool) -> Vec<String> {
+    let mut turns: Vec<(usize, &T)> = Vec::new();
+    let mut begun = 0;
+    let mut lines_of = |(turn, line): &'a (Option<T>, String)| {
+        let Some(turn) = turn else { return line.clone() };
+        let known = turns.iter().rposition(|(_, known)| *known == turn);
+        let known = known.filter(|_| !(reused && line.starts_with("user: "))).map(|at| turns[at].0);
+        let number = known.unwrap_or_else(|| {
+            begun += 1;
+            turns.push((begun, turn));
+            begun
+        });
+        format!("{number} {line}")
+    };
+    lines.iter().map(&mut lines_of).collect()
 }
 
 impl Reference {
-    /// Something new was said. Returns its number.
+    /// The person typed something. Returns its number.
+    pub fn ask(&mut self, lines: Vec<String>) -> usize {
+        self.turn = self.said.len();
+        self.say(lines)
+    }
+
+    /// Something else was said, in the turn that the person began last. Returns its number.
     pub fn say(&mut self, lines: Vec<String>) -> usize {
         let number = self.sum_up(lines);
+        self.said[number].turn = Some(self.turn);
         self.held.live.push(number);
         number
     }
 
     /// A summary is at hand, to be kept by the compaction that it is of.
     pub fn sum_up(&mut self, lines: Vec<String>) -> usize {
-        self.said.push(Said { lines, shown: false });
+        self.said.push(Said { lines, turn: None, shown: false });
         self.said.len() - 1
     }
 
@@ -51,7 +81,7 @@ impl Reference {
             // A boundary needs something to stand behind.
             let nothing_before = self.transcript.is_empty() && said.lines[0].starts_with("compaction");
             if !std::mem::replace(&mut said.shown, true) && !nothing_before {
-                self.transcript.extend_from_slice(&said.lines);
+                self.transcript.extend(said.lines.iter().map(|line| (said.turn, line.clone())));
             }
         }
     }
@@ -80,9 +110,24 @@ impl Reference {
 
     /// Edit and resend: only `kept` is left; the archive too goes where `thoroughly`.
     pub fn cut(&mut self, kept: Vec<usize>, thoroughly: bool) {
-        self.held.live = kept;
         if thoroughly {
             self.held.archived.clear();
+            self.join_turns(&kept);
+        }
+        self.held.live = kept;
+    }
+
+    /// What is held no more can't be known of what is left: an answer that nobody saw belongs to what was typed before it.
+    fn join_turns(&mut self, kept: &[usize]) {
+        let left: Vec<usize> = self.held.left_behind.iter().chain(kept).copied().collect();
+        let mut before = None;
+        for number in &left {
+            let said = &mut self.said[*number];
+            match said.turn {
+                Some(turn) if turn == *number => before = Some(turn),
+                Some(turn) if !said.shown && !left.contains(&turn) => said.turn = before.or(said.turn),
+                _ => {}
+            }
         }
     }
 
@@ -90,8 +135,8 @@ impl Reference {
         self.said[number].shown
     }
 
-    pub fn transcript(&self) -> &[String] {
-        &self.transcript
+    pub fn transcript(&self) -> Vec<String> {
+        by_turn(&self.transcript, false)
     }
 
     pub fn held(&self) -> Held {

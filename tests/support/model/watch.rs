@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::reference::by_turn;
 use crate::support::fault::Random;
 use crate::support::mirror::{Mirror, World};
 use crate::support::shown::shown;
@@ -27,17 +28,25 @@ pub struct Watch {
     schedule: Schedule,
     moments: Random,
     story: Vec<String>,
+    /// Whether ids may be given anew.
+    reused: bool,
 }
 
 impl Watch {
     /// A mirror that starts with the play, unless it is to be late. `title`: what names the play in a failure.
     pub fn new(title: String, schedule: Schedule, seed: u64) -> Self {
         let moments = Random::new(seed.wrapping_add(1_000_000));
-        let mut watch = Self { world: World::new(), mirror: None, schedule, moments, story: vec![title] };
+        let mut watch =
+            Self { world: World::new(), mirror: None, schedule, moments, story: vec![title], reused: false };
         if schedule == Schedule::Live {
             watch.start();
         }
         watch
+    }
+
+    /// From now on ids are given that others had: an older copy of the database was put in place.
+    pub fn expect_reuse(&mut self) {
+        self.reused = true;
     }
 
     pub fn is_on(&self) -> bool {
@@ -101,26 +110,47 @@ impl Watch {
         );
     }
 
-    /// The items that the server holds, without their turns.
+    /// The items that the server holds, each with its turn.
     fn stored(&self) -> Vec<String> {
         let live = ["running", "idle", "think"];
         let lines = self.world.shown().into_iter();
         let items = lines.filter(|line| !live.iter().any(|start| line.starts_with(start)));
-        items
-            .map(|line| match line.split_once(' ') {
-                Some((turn, rest)) if turn.parse::<i64>().is_ok() => rest.to_owned(),
-                _ => line,
-            })
-            .collect()
+        let items = items.map(|line| match turn_of(&line) {
+            Some((turn, rest)) => (Some(turn), rest.to_owned()),
+            None => (None, line),
+        });
+        by_turn(&items.collect::<Vec<_>>(), self.reused)
     }
 
-    /// Stops the mirror; nothing may have come since. No turn may run on, and none may end twice.
+    /// Every item stands between the edges of its turn, and one turn runs at a time.
+    fn check_edges(&self, lines: &[String]) {
+        let mut running = None;
+        for (at, line) in lines.iter().enumerate() {
+            let story = || format!("{}\nline {at} of {lines:#?}", self.story());
+            if let Some(turn) = line.strip_prefix("running ") {
+                assert!(running.is_none_or(|open| open == turn), "{}", story());
+                running = Some(turn);
+            } else if let Some(turn) = line.strip_prefix("idle ") {
+                assert_eq!(running.take(), Some(turn), "{}", story());
+            } else if let Some((turn, _)) = turn_of(line) {
+                assert_eq!(running.map(str::parse), Some(Ok(turn)), "{}", story());
+            }
+        }
+        assert_eq!(running, None, "{}", self.story());
+    }
+
+    /// Stops the mirror; nothing may have come since. Every turn has begun and ended around its items.
     pub fn finish(mut self) {
         let before = self.stored();
         self.stop();
         assert_eq!(self.stored(), before, "{}", self.story());
         let lines = shown(&self.world.sink.events(&self.world.conversation));
-        let last = lines.last().map_or("", String::as_str);
-        assert!(last.starts_with("idle"), "{}\n{lines:#?}", self.story());
+        self.check_edges(&lines);
     }
+}
+
+/// The turn's opener of a line that is an item's, and the rest of it.
+fn turn_of(line: &str) -> Option<(i64, &str)> {
+    let (turn, rest) = line.split_once(' ')?;
+    Some((turn.parse().ok()?, rest))
 }

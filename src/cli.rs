@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod attach;
+mod browser;
 mod check;
 mod completions;
 mod dead_letters;
+mod demo;
 pub mod exit;
 mod finding;
 mod log_writer;
@@ -16,6 +18,7 @@ mod output;
 mod resolve;
 mod run;
 mod schema;
+mod serve;
 pub mod telemetry;
 mod when;
 mod world;
@@ -44,6 +47,8 @@ pub struct Arguments {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it work, with nothing but this program
+    Demo(demo::Demo),
     /// Feed every [[mirror]] of the configuration, until a signal
     Run(run::Run),
     /// Feed one conversation, named on the command line, until a signal
@@ -52,6 +57,8 @@ pub enum Command {
     Check(check::Check),
     /// See what the server would not take, send it again or throw it away
     DeadLetters(dead_letters::DeadLetters),
+    /// Keep conversations and show them on a page, for people without Omnigent
+    Serve(serve::Serve),
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print the completions for a shell
@@ -60,13 +67,22 @@ pub enum Command {
     Man(man::Man),
 }
 
+impl Command {
+    /// Whether it says on stdout what it does, so that the log need not say it as well.
+    pub fn is_talkative(&self) -> bool {
+        matches!(self, Self::Demo(_) | Self::Serve(_))
+    }
+}
+
 /// Hands the command to the module that answers it.
 pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Demo(arguments) => return demo::run(&arguments),
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),
         Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
+        Command::Serve(arguments) => serve::run(arguments)?,
         Command::Schema => schema::run()?,
         Command::Completions(arguments) => completions::run(&arguments)?,
         Command::Man(arguments) => man::run(&arguments)?,

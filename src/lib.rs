@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod demo;
 pub mod event;
 pub mod hermes;
 pub mod ids;
 pub mod omnigent;
 pub mod pipeline;
 pub mod retry;
+pub mod serve;
 pub mod stage;
 pub mod state;

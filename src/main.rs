@@ -10,6 +10,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let arguments = cli::Arguments::parse();
     // The log is flushed before the error is reported, so that the error stands last.
-    let done = cli::telemetry::start(&arguments.log).and_then(|_log| cli::dispatch(arguments.command));
+    let log = cli::telemetry::start(&arguments.log, arguments.command.is_talkative());
+    let done = log.and_then(|_log| cli::dispatch(arguments.command));
     done.unwrap_or_else(|error| cli::exit::report(&error))
 }

@@ -5,21 +5,21 @@
 //! lane: its rows wait in state.db.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::hermes::{self, Source};
 use crate::omnigent::{Client, ClientError};
 use crate::stage::detect::{Detect, Health};
 use crate::stage::feed::Feed;
 use crate::stage::read::{Control, Reader};
 use crate::stage::wake::{self, Waker, Wakes};
-use crate::state::StateError;
+use crate::state::{StateError, dir};
 
 pub mod prospect;
 pub mod replay;
@@ -93,12 +93,23 @@ impl Pipeline {
         config: Config,
         environment: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, PipelineError> {
+        // Common to all of a person's processes, whatever their state directories.
+        let locks = dir::root(&config::State::default())?;
+        Self::with_locks(config, environment, &locks)
+    }
+
+    /// The same with the conversations' locks in a directory of its own: for a server that no other process knows.
+    pub fn with_locks(
+        config: Config,
+        environment: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+        locks: &Path,
+    ) -> Result<Self, PipelineError> {
         if config.mirror.is_empty() {
             return Err(PipelineError::NoMirror);
         }
         let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
         let client = Client::new(&config.deliver, Box::new(environment))?;
-        let places = Places::open(&config.state)?;
+        let places = Places::open(&config.state, locks)?;
         let (waker, wake_receiver) = wake::channel();
         let config = Arc::new(config);
         let common = Common {

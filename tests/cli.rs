@@ -14,7 +14,8 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 7] = ["run", "attach", "check", "dead-letters", "schema", "completions", "man"];
+const SUBCOMMANDS: [&str; 9] =
+    ["demo", "run", "attach", "check", "dead-letters", "serve", "schema", "completions", "man"];
 
 /// What of the environment would change an answer.
 const VARIABLES: [&str; 7] = [

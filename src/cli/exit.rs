@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use hermes_mirror::config::ConfigError;
+use hermes_mirror::demo::DemoError;
+use hermes_mirror::serve::ServeError;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The request or its configuration is wrong, so trying again changes nothing.
 const MISUSE: u8 = 2;
@@ -40,6 +43,14 @@ pub fn color(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused
 }
 
+/// Is ready at the first SIGINT or SIGTERM from now on.
+pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    })
+}
+
 fn code(error: &anyhow::Error) -> ExitCode {
     let misuse = find::<Misuse>(error).is_some() || find::<ConfigError>(error).is_some();
     if misuse { ExitCode::from(MISUSE) } else { ExitCode::FAILURE }
@@ -63,7 +74,8 @@ fn render(error: &anyhow::Error, color: bool) -> String {
 
 /// What the first error of the chain that knows it says is to be done.
 fn help(error: &anyhow::Error) -> Option<&str> {
-    find::<Misuse>(error).map(|misuse| misuse.help.as_str())
+    let misuse = find::<Misuse>(error).map(|misuse| misuse.help.as_str());
+    misuse.or_else(|| find::<ServeError>(error)?.help()).or_else(|| find::<DemoError>(error)?.help())
 }
 
 fn find<E: std::error::Error + 'static>(error: &anyhow::Error) -> Option<&E> {

@@ -34,9 +34,10 @@ pub struct Options {
     quiet: u8,
 }
 
-/// Begins to log. To be called once, before anything else is done; what it returns is to be kept until all is done.
-pub fn start(options: &Options) -> anyhow::Result<Flush> {
-    let filter = filter(options, std::env::var_os("RUST_LOG"))?;
+/// Begins to log, one step less where `talkative`. To be called once, before anything else is done; what it returns is to
+/// be kept until all is done.
+pub fn start(options: &Options, talkative: bool) -> anyhow::Result<Flush> {
+    let filter = filter(options, talkative, std::env::var_os("RUST_LOG"))?;
     let (lines, flush) = log_writer::start(io::stderr())?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -52,10 +53,10 @@ pub fn start(options: &Options) -> anyhow::Result<Flush> {
     Ok(flush)
 }
 
-fn filter(options: &Options, rust_log: Option<OsString>) -> Result<EnvFilter, Misuse> {
+fn filter(options: &Options, talkative: bool, rust_log: Option<OsString>) -> Result<EnvFilter, Misuse> {
     let wanted = match rust_log.filter(|value| !value.is_empty()) {
         Some(value) => value.to_string_lossy().into_owned(),
-        None => directives(options).to_owned(),
+        None => directives(options, talkative).to_owned(),
     };
     EnvFilter::builder().parse(&wanted).map_err(|error| {
         Misuse::new(
@@ -66,8 +67,8 @@ fn filter(options: &Options, rust_log: Option<OsString>) -> Result<EnvFilter, Mi
 }
 
 /// The filter that the flags ask for; other crates are kept quieter than this one.
-fn directives(options: &Options) -> &'static str {
-    match i16::from(options.verbose) - i16::from(options.quiet) {
+fn directives(options: &Options, talkative: bool) -> &'static str {
+    match i16::from(options.verbose) - i16::from(options.quiet) - i16::from(talkative) {
         ..=-3 => "off",
         -2 => "error",
         -1 => "warn",
@@ -91,20 +92,22 @@ mod tests {
         for verbose in 0..=4 {
             for quiet in 0..=4 {
                 assert!(
-                    filter(&options(verbose, quiet), None).is_ok(),
+                    filter(&options(verbose, quiet), false, None).is_ok(),
                     "-v {verbose} times, -q {quiet} times"
                 );
             }
         }
-        assert_eq!(directives(&options(0, 0)), "warn,hermes_mirror=info");
-        assert_eq!(directives(&options(1, 1)), "warn,hermes_mirror=info");
-        assert_eq!(directives(&options(0, 200)), "off");
-        assert_eq!(directives(&options(200, 0)), "trace");
+        assert_eq!(directives(&options(0, 0), false), "warn,hermes_mirror=info");
+        assert_eq!(directives(&options(1, 1), false), "warn,hermes_mirror=info");
+        assert_eq!(directives(&options(0, 200), false), "off");
+        assert_eq!(directives(&options(200, 0), false), "trace");
+        assert_eq!(directives(&options(0, 0), true), "warn");
     }
 
     #[test]
     fn the_environment_wins_over_the_flags_unless_it_is_empty() {
-        let shown = |value: &str| filter(&options(3, 0), Some(value.into())).map(|filter| filter.to_string());
+        let shown =
+            |value: &str| filter(&options(3, 0), true, Some(value.into())).map(|filter| filter.to_string());
         assert_eq!(shown("error").unwrap(), "error");
         assert_eq!(shown("").unwrap(), "trace");
         assert!(shown("a=b=c").is_err());

@@ -24,14 +24,13 @@ use crate::state::{StateError, claims, dir, lock};
 /// Where the mirror's own files are.
 pub struct Places {
     dir: PathBuf,
-    /// Common to all of a person's processes, whatever their state directories.
     locks: PathBuf,
     ledger: Ledger,
 }
 
 impl Places {
-    /// Opens the state directory and its ledger.
-    pub fn open(config: &config::State) -> Result<Self, StateError> {
+    /// Opens the state directory and its ledger; the conversations' locks are below `locks`.
+    pub fn open(config: &config::State, locks: &Path) -> Result<Self, StateError> {
         let dir = dir::root(config)?;
         let (ledger, moved) = Ledger::open(&dir)?;
         if let Some(moved) = moved {
@@ -42,7 +41,7 @@ impl Places {
                 moved.to.display()
             );
         }
-        Ok(Self { dir, locks: dir::root(&config::State::default())?, ledger })
+        Ok(Self { dir, locks: locks.to_owned(), ledger })
     }
 }
 

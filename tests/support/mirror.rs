@@ -92,8 +92,13 @@ impl World {
 
     /// What a runner starts, to be changed before it is.
     pub fn attachment(&self, bridge: &str, conversation: &str, launch: f64) -> Command {
+        self.attachment_to(&self.sink.url(), bridge, conversation, launch)
+    }
+
+    /// The same, for another server than this world's.
+    pub fn attachment_to(&self, url: &str, bridge: &str, conversation: &str, launch: f64) -> Command {
         let mut command = self.command();
-        command.arg("attach").arg("--base-url").arg(self.sink.url());
+        command.arg("attach").args(["--base-url", url]);
         command.args(["--conversation", conversation, "--launch-epoch", &launch.to_string()]);
         command.arg("--bridge-dir").arg(self.bridge(bridge)).arg("--workspace").arg(self.workspace());
         command.arg("--db").arg(self.db_path()).arg("--config").arg(self.path("mirror.toml"));

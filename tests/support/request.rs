@@ -48,8 +48,9 @@ pub fn open(
     }
     let status = head.first().and_then(|l| l.split(' ').nth(1)).and_then(|s| s.parse().ok());
     let status = status.ok_or_else(|| io::Error::other("no status line"))?;
-    let chunked = head.iter().any(|l| l == "transfer-encoding: chunked");
-    let length = head.iter().find_map(|l| l.strip_prefix("content-length: ")?.parse().ok());
+    let header = |name: &str| head.iter().find_map(|l| Some(l.strip_prefix(name)?.strip_prefix(':')?.trim()));
+    let chunked = header("transfer-encoding") == Some("chunked");
+    let length = header("content-length").and_then(|length| length.parse().ok());
     let left = if chunked { 0 } else { length.unwrap_or(u64::MAX) };
     Ok((status, Body { reader, chunked, left }))
 }

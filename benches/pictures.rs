@@ -11,7 +11,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use chart::{Anchor, Axis, COLOUR_COUNT, Picture, Scale, ceiling, floor, short};
+use chart::{Anchor, Axis, COLOUR_COUNT, Picture, Scale, ceiling, floor, round_ceiling, short};
 
 fn main() -> ExitCode {
     match draw_all() {
@@ -186,9 +186,9 @@ fn scale(results: &Value) -> Result<Picture> {
             let value = |case: &Value| number(case, pointer).map(|value| value / unit);
             // The same scale in each column.
             let all = cases.iter().map(value).collect::<Result<Vec<_>>>()?;
-            let most = all.into_iter().fold(least, f64::max);
+            let most = round_ceiling(all.into_iter().fold(least, f64::max));
             let y = Axis { scale: Scale::Linear, values: (0.0, most), places: (top + 140.0, top) };
-            picture.grid(&x, &y, |tick| format!("{tick:.0}"));
+            picture.grid(&x, &y, short);
             if axis == "history" {
                 picture.text((12.0, top - 12.0), Anchor::Start, "text", what);
             }

@@ -51,6 +51,13 @@ pub fn floor(value: f64) -> f64 {
     10_f64.powf(value.max(f64::MIN_POSITIVE).log10().floor())
 }
 
+/// The value at or above this one whose quarters are round.
+pub fn round_ceiling(value: f64) -> f64 {
+    let quarter = value / 4.0;
+    let unit = floor(quarter);
+    4.0 * unit * [1.0, 2.0, 5.0].into_iter().find(|times| times * unit >= quarter).unwrap_or(10.0)
+}
+
 /// A number as it stands at a tick: short, with `k` and `M`.
 pub fn short(value: f64) -> String {
     let plain = |value: f64| {

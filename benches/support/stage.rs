@@ -1,6 +1,6 @@
 //! Everyone in place for one run, and the moves that runs are made of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -57,6 +57,8 @@ pub struct Stage {
     plan: Plan,
     /// Last row written.
     pub written: u32,
+    /// Last row waited for.
+    awaited: u32,
     /// Arrivals already looked at.
     seen: usize,
 }
@@ -69,7 +71,7 @@ impl Stage {
         rig.place_cursors(&part)?;
         let writer = Writer::start(&part, plan.fsync_delay)?;
         let written = template.layout.backlog;
-        Ok(Self { subject: None, writer, sink, rig, part, plan: plan.clone(), written, seen: 0 })
+        Ok(Self { subject: None, writer, sink, rig, part, plan: plan.clone(), written, awaited: 0, seen: 0 })
     }
 
     /// The subject at work, if there is to be one, and a first turn of each session already through.
@@ -127,16 +129,15 @@ impl Stage {
     /// Until all rows that were written have arrived; at once where there is nobody to bring them.
     pub fn wait(&mut self) -> Result<()> {
         let Some(subject) = &self.subject else { return Ok(()) };
-        // Conversations are independent: the newest row of each has to be there.
-        let first = self.written.saturating_sub(ROWS_PER_TURN * self.part.sessions) + 1;
+        // Conversations are independent: the newest row of each has to come, of those not waited for before.
+        let first = self.awaited.max(self.written.saturating_sub(ROWS_PER_TURN * self.part.sessions)) + 1;
         let newest = (first..=self.written).map(|seq| (script::session_of(seq, self.part.sessions), seq));
-        let mut due: BTreeSet<u32> =
-            newest.collect::<std::collections::BTreeMap<_, _>>().into_values().collect();
+        let mut due: BTreeSet<u32> = newest.collect::<BTreeMap<_, _>>().into_values().collect();
         let mut begun = Instant::now();
         let mut seen = self.seen;
         loop {
             self.sink.wait_for(&mut due, &mut self.seen, GLANCE)?;
-            let Some(missing) = due.first() else { return Ok(()) };
+            let Some(missing) = due.first() else { break };
             subject.check_alive()?;
             ensure!(self.part.db.exists(), "the database is gone: {}", self.part.db.display());
             // A backlog takes its time; what counts is that something moves.
@@ -151,6 +152,8 @@ impl Stage {
                 subject.last_words()
             );
         }
+        self.awaited = self.written;
+        Ok(())
     }
 
     /// All that arrived, and when each row did first, once it is certain that none comes again. Nothing where there

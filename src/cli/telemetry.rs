@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn the_environment_wins_over_the_flags_unless_it_is_empty() {
         let shown =
-            |value: &str| filter(&options(3, 0), true, Some(value.into())).map(|filter| filter.to_string());
+            |value: &str| filter(&options(3, 0), false, Some(value.into())).map(|filter| filter.to_string());
         assert_eq!(shown("error").unwrap(), "error");
         assert_eq!(shown("").unwrap(), "trace");
         assert!(shown("a=b=c").is_err());

@@ -20,12 +20,8 @@ use crate::stage::recall::Recall;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
-use crate::state::bridge::LAG_MS;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
-
-/// How long after the last delivery the bridge file is brought up to the ledger.
-const FLUSH_AFTER: Duration = Duration::from_millis(LAG_MS.unsigned_abs());
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
 pub struct Plan {
@@ -69,8 +65,6 @@ pub struct Lane {
     pressure: Pressure,
     recall: Recall,
     running: Option<Running>,
-    /// When the bridge file is to be brought up to the ledger.
-    flush: Option<Instant>,
     announcement: Option<AbortHandle>,
 }
 
@@ -111,7 +105,6 @@ impl Lane {
             pressure,
             recall,
             running: None,
-            flush: None,
             announcement: None,
         }
     }
@@ -141,14 +134,12 @@ impl Lane {
                     }
                 }
                 () = sleep_until(reassert), if reassert.is_some() => self.reassert().await,
-                () = sleep_until(self.flush), if self.flush.is_some() => self.flush(),
             }
         }
         if let Some(task) = self.announcement.take() {
             task.abort();
         }
         self.deliver.finish_edges().await;
-        self.flush();
         end
     }
 
@@ -191,13 +182,7 @@ impl Lane {
         }
         let now = Instant::now();
         self.running = self.turns.running().map(|_| Running { heard: now, said: now });
-        self.flush = self.deliver.is_behind().then(|| now + FLUSH_AFTER);
         true
-    }
-
-    fn flush(&mut self) {
-        self.deliver.flush();
-        self.flush = None;
     }
 
     async fn bound(&mut self, binding: &mut Binding) {

@@ -275,18 +275,6 @@ impl Deliver {
         self.trouble.note_state(written.as_ref().err());
     }
 
-    /// Whether the bridge file is behind the ledger.
-    #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.with_keeper(|keeper| keeper.is_behind())
-    }
-
-    /// Brings the bridge file up to the ledger.
-    pub fn flush(&mut self) {
-        let written = self.with_keeper(|keeper| keeper.flush(now_ms()));
-        self.trouble.note_state(written.as_ref().err());
-    }
-
     /// Whether the turn's closing edge was sent.
     #[must_use]
     pub fn is_settled(&self, turn: &ResponseId) -> bool {

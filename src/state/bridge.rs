@@ -3,10 +3,6 @@
 //! `hermes_forwarder.json` holds the cursor and the claim, `hermes_status_forwarder.json` the count of turns
 //! whose idle edge was delivered. A runner may place a cursor in advance (a forked session), and either kind
 //! of forwarder may follow the other in the same directory.
-//!
-//! The ledger holds every step. The cursor here is written when a turn closes, and else follows within
-//! [`LAG_MS`]: to replace a file costs the disk more than all else that an item costs, and Hermes commits to the
-//! same disk. Where the ledger is lost, read-back tells what was delivered since.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +18,6 @@ const CURSOR: &str = "hermes_forwarder.json";
 const STATUS: &str = "hermes_status_forwarder.json";
 /// A mark of ours beside the common keys, as `last_item_id` and `owed_edges` are. Who else writes the file leaves them out.
 const WRITER: &str = "hermes-mirror";
-
-/// How far the cursor may be behind the ledger, in ms.
-pub const LAG_MS: i64 = 1_000;
 
 /// The content of `hermes_forwarder.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,8 +94,6 @@ pub struct Bridge {
     cursor: Cursor,
     closed_turns: Option<u64>,
     written_turns: Option<u64>,
-    /// Since when the cursor has moved without being written.
-    behind_since_ms: Option<i64>,
 }
 
 impl Bridge {
@@ -111,7 +102,7 @@ impl Bridge {
         dir::create(&dir)?;
         let cursor = Cursor { launch_epoch_s, ..Cursor::read(&dir) };
         let posted = object(&dir.join(STATUS)).get("posted").and_then(Value::as_u64);
-        Ok(Self { dir, cursor, closed_turns: posted, written_turns: posted, behind_since_ms: None })
+        Ok(Self { dir, cursor, closed_turns: posted, written_turns: posted })
     }
 
     /// Where to go on; `None` where nothing was followed yet.
@@ -189,7 +180,6 @@ impl Bridge {
     /// A delivery was acknowledged, or a closing edge was refused: the cursor moves, the list of owed edges changes.
     pub fn advance(&mut self, record: Record, now_ms: i64) -> Result<(), StateError> {
         let Record { mark, item, edge, .. } = record;
-        let closes = edge.is_some();
         if let Some((turn, status)) = edge {
             self.cursor.owed.retain(|edge| edge.turn != turn);
             if let EdgeStatus::Owed { failed } = status {
@@ -207,19 +197,7 @@ impl Bridge {
             }
             self.cursor.turn = mark.turn.map(|turn| turn.id);
         }
-        let since = *self.behind_since_ms.get_or_insert(now_ms);
-        if closes || !(0..LAG_MS).contains(&(now_ms - since)) { self.write(now_ms) } else { Ok(()) }
-    }
-
-    /// Whether the cursor has moved without being written.
-    #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.behind_since_ms.is_some()
-    }
-
-    /// Writes the cursor where it has moved.
-    pub fn flush(&mut self, now_ms: i64) -> Result<(), StateError> {
-        if self.is_behind() { self.write(now_ms) } else { Ok(()) }
+        self.write(now_ms)
     }
 
     /// Renews the claim. Only while a session is followed: nothing else is claimed.
@@ -238,7 +216,6 @@ impl Bridge {
             dir::replace(&self.dir.join(STATUS), json!({ "posted": posted }).to_string().as_bytes())?;
             self.written_turns = self.closed_turns;
         }
-        self.behind_since_ms = None;
         Ok(())
     }
 }
@@ -292,8 +269,6 @@ mod tests {
             Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
         first.advance(marked(whole.clone()), 2).expect("advance");
         first.advance(marked(Mark { row: MessageId::new(4), items: Some(2), ..whole }), 3).expect("advance");
-        assert!(first.is_behind());
-        first.flush(4).expect("flush");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
         assert_eq!(resume.last, MessageId::new(3));
         assert_eq!(resume.partial, Some((MessageId::new(4), 2)));
@@ -315,21 +290,6 @@ mod tests {
         let closed = Record { mark: Some(Mark { turn: None, ..owed }), edge, ..Record::default() };
         bridge.advance(closed, 2).expect("advance");
         assert_eq!(file(dir.path(), STATUS), json!({"posted": 1}));
-    }
-
-    #[test]
-    fn the_file_is_behind_for_no_longer_than_the_lag() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let mut bridge = bridge(dir.path());
-        bridge.bind(&binding("s"), 1).expect("bind");
-        let last = || file(dir.path(), CURSOR)["last_id"].clone();
-        let whole =
-            |row| Mark { row: MessageId::new(row), items: None, trace: None, turn: None, closed_turns: 0 };
-        bridge.advance(marked(whole(1)), 10).expect("advance");
-        bridge.advance(marked(whole(2)), 9 + LAG_MS).expect("advance");
-        assert_eq!(last(), 0);
-        bridge.advance(marked(whole(3)), 10 + LAG_MS).expect("advance");
-        assert_eq!(last(), 3);
     }
 
     #[test]

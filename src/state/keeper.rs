@@ -172,17 +172,6 @@ impl Keeper {
         self.unwritten.len() >= UNWRITTEN
     }
 
-    /// Whether the bridge file is behind the ledger.
-    #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.bridge.is_behind()
-    }
-
-    /// Brings the bridge file up to the ledger.
-    pub fn flush(&mut self, now_ms: i64) -> Result<(), StateError> {
-        self.bridge.flush(now_ms)
-    }
-
     /// Renews the claim.
     pub fn heartbeat(&mut self, now_ms: i64) -> Result<(), StateError> {
         self.bridge.heartbeat(now_ms)

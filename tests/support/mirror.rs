@@ -13,7 +13,7 @@ use super::shown::shown;
 use super::sink::Sink;
 
 /// How long a test waits for what must come. Only a failing test waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Polls and retries that leave a test no time to pass in idleness.
 const QUICK: [(&str, &str); 3] = [

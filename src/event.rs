@@ -20,7 +20,8 @@ pub enum Wake {
     Event = 1,
     /// The timed poll that always runs beside the watcher.
     Poll = 2,
-    /// The watcher was registered again or lost events: whatever happened meanwhile is still to be read.
+    /// Files came or went, or the watcher was registered again or lost events: another file may stand under the path,
+    /// and whatever happened meanwhile is still to be read.
     Rescan = 4,
     /// A lane that was full has room again, or the pipeline has something to tell.
     Room = 8,

@@ -16,6 +16,8 @@ pub struct Schema {
     model_usage: BTreeSet<String>,
     locks: BTreeSet<String>,
     counts_ids: bool,
+    /// Worked out once: it is asked for at every look.
+    gaps: Vec<Gap>,
     cookie: i64,
 }
 
@@ -58,14 +60,17 @@ impl Schema {
             let mut statement = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
             statement.query_map([table], |row| row.get(0))?.collect()
         };
-        Ok(Self {
+        let mut schema = Self {
             messages: columns("messages")?,
             sessions: columns("sessions")?,
             model_usage: columns("session_model_usage")?,
             locks: columns("compression_locks")?,
             counts_ids: !columns("sqlite_sequence")?.is_empty(),
+            gaps: Vec::new(),
             cookie,
-        })
+        };
+        schema.gaps = OPTIONAL.iter().copied().filter(|gap| !schema.has(gap.column)).collect();
+        Ok(schema)
     }
 
     /// SQLite's own count of schema changes.
@@ -101,8 +106,8 @@ impl Schema {
 
     /// What this version of Hermes can't tell.
     #[must_use]
-    pub fn gaps(&self) -> Vec<Gap> {
-        OPTIONAL.iter().copied().filter(|gap| !self.has(gap.column)).collect()
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
     }
 
     /// Whether there is a column, named as `table.column`.

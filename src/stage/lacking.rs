@@ -15,8 +15,7 @@ impl Lacking {
     /// Says what `schema` lacks, but for what was said. The database is opened again and again, and Hermes may put an
     /// older copy in its place.
     pub fn say(&mut self, database: &Path, schema: &Schema) {
-        let gaps = schema.gaps();
-        let news: Vec<_> = gaps.into_iter().filter(|gap| self.said.insert(gap.column)).collect();
+        let news: Vec<_> = schema.gaps().iter().filter(|gap| self.said.insert(gap.column)).collect();
         if news.is_empty() {
             return;
         }

@@ -83,6 +83,14 @@ fn a_rollback_journal_serves_as_well_as_a_log() {
     world.expect_all(mirror, &then(&SECOND));
 }
 
+/// Leaves WAL mode, for which nobody else may hold the database.
+fn leave_wal(db: &HermesDb) {
+    let started = Instant::now();
+    while db.conn.execute_batch("PRAGMA journal_mode = DELETE").is_err() {
+        assert!(started.elapsed() < PATIENCE, "the mirror never lets go");
+    }
+}
+
 #[test]
 fn the_journal_mode_may_change_while_the_mirror_runs() {
     let world = World::new();
@@ -92,10 +100,7 @@ fn the_journal_mode_may_change_while_the_mirror_runs() {
     let mirror = world.attach();
     db.turn("s", "one", "first");
     world.expect(&FIRST);
-    let started = Instant::now();
-    while db.conn.execute_batch("PRAGMA journal_mode = DELETE").is_err() {
-        assert!(started.elapsed() < PATIENCE, "the mirror never lets go");
-    }
+    leave_wal(&db);
     db.turn("s", "two", "second");
     world.expect_all(mirror, &then(&SECOND));
 }
@@ -132,10 +137,7 @@ fn what_a_version_cannot_tell_is_said_once_however_often_the_database_is_opened(
     db.turn("s", "one", "first");
     world.expect(&FIRST);
     // The journal mode changes once nobody holds the database, which the mirror then opens anew.
-    let started = Instant::now();
-    while db.conn.execute_batch("PRAGMA journal_mode = DELETE").is_err() {
-        assert!(started.elapsed() < PATIENCE, "the mirror never lets go");
-    }
+    leave_wal(&db);
     db.turn("s", "two", "second");
     world.expect(&then(&SECOND));
     let log = mirror.stop();

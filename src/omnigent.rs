@@ -13,6 +13,7 @@ pub mod auth;
 pub mod body;
 pub mod client;
 pub mod fault;
+pub mod limits;
 pub mod posted;
 pub mod read_back;
 

@@ -7,15 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
+use crate::omnigent::limits;
 
 /// The longest tool output that is kept, in bytes; the real server cuts there, too.
 const LONGEST_OUTPUT: usize = 1 << 20;
-/// The longest title, in characters.
-const LONGEST_TITLE: usize = 200;
 /// The longest source id, in characters.
 const LONGEST_SOURCE_ID: usize = 256;
-/// The longest task list.
-const MOST_TODOS: usize = 100;
 
 /// An event that can be taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -230,7 +227,7 @@ fn change(kind: &str, data: Map<String, Value>) -> Result<Change, Refusal> {
         "external_model_change" => Change::Model(filled(kind, text(kind, data, "model")?)?),
         "external_session_todos" => {
             let Todos { todos } = typed(kind, data)?;
-            ensure(todos.len() <= MOST_TODOS, kind, "a task list has at most 100 entries")?;
+            ensure(todos.len() <= limits::TASKS, kind, "a task list has at most 100 entries")?;
             Change::Todos(todos)
         }
         "external_compaction_status" => Change::Compaction(typed::<Compaction>(kind, data)?.status),
@@ -280,7 +277,7 @@ fn usage(kind: &str, data: Map<String, Value>) -> Result<Map<String, Value>, Ref
 
 fn title(kind: &str, data: Map<String, Value>) -> Result<String, Refusal> {
     let title = filled(kind, text(kind, data, "title")?)?;
-    let right = !title.contains(['\n', '\r']) && title.chars().count() <= LONGEST_TITLE;
+    let right = !title.contains(['\n', '\r']) && title.chars().count() <= limits::TITLE_CHARS;
     ensure(right, kind, "a title is one line of at most 200 characters")?;
     Ok(title)
 }

@@ -5,11 +5,8 @@ use serde_json::Value;
 use super::Transform;
 use crate::event::{Ending, Notes, Role, Row, Todo, TodoStatus};
 use crate::hermes::{content, turn};
+use crate::omnigent::limits;
 
-/// Longest title that the server takes, in characters.
-const TITLE: usize = 200;
-/// Most entries of a task list that the server takes.
-const TODOS: usize = 100;
 /// Longest entry that is shown, in characters. The server takes 256 KiB in all, each text twice.
 const TODO: usize = 250;
 
@@ -28,7 +25,7 @@ impl Transform {
     /// A title in the form that the server takes: one line.
     pub(super) fn title(&self, title: &str) -> String {
         let line = self.text(title).split_whitespace().collect::<Vec<_>>().join(" ");
-        line.chars().take(TITLE).collect()
+        line.chars().take(limits::TITLE_CHARS).collect()
     }
 
     /// The list that the `todo` tool answers with: always the whole list.
@@ -39,7 +36,7 @@ impl Transform {
         let answer: Value =
             serde_json::from_str(&content::decode(row.content.as_deref()?).into_text()).ok()?;
         let list = answer.get("todos")?.as_array()?;
-        Some(list.iter().filter_map(|entry| self.todo(entry)).take(TODOS).collect())
+        Some(list.iter().filter_map(|entry| self.todo(entry)).take(limits::TASKS).collect())
     }
 
     fn todo(&self, entry: &Value) -> Option<Todo> {

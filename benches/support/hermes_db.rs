@@ -9,60 +9,11 @@ use rusqlite::{Connection, params};
 
 use super::script::{self, Kind, Line};
 
-const SCHEMA: &str = "
-CREATE TABLE schema_version (version INTEGER NOT NULL);
-INSERT INTO schema_version VALUES (22);
-CREATE TABLE sessions (
-  id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, session_key TEXT, chat_id TEXT, chat_type TEXT,
-  thread_id TEXT, display_name TEXT, origin_json TEXT, expiry_finalized INTEGER DEFAULT 0, model TEXT,
-  model_config TEXT, system_prompt TEXT, parent_session_id TEXT REFERENCES sessions(id), started_at REAL NOT NULL,
-  ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0,
-  input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0, cache_read_tokens INTEGER DEFAULT 0,
-  cache_write_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cwd TEXT, git_branch TEXT,
-  git_repo_root TEXT, billing_provider TEXT, billing_base_url TEXT, billing_mode TEXT, estimated_cost_usd REAL,
-  actual_cost_usd REAL, cost_status TEXT, cost_source TEXT, pricing_version TEXT, title TEXT,
-  api_call_count INTEGER DEFAULT 0, handoff_state TEXT, handoff_platform TEXT, handoff_error TEXT,
-  compression_failure_cooldown_until REAL, compression_failure_error TEXT,
-  compression_fallback_streak INTEGER NOT NULL DEFAULT 0, profile_name TEXT,
-  rewind_count INTEGER NOT NULL DEFAULT 0, archived INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE messages (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT NOT NULL,
-  content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, effect_disposition TEXT, timestamp REAL NOT NULL,
-  token_count INTEGER, finish_reason TEXT, reasoning TEXT, reasoning_content TEXT, reasoning_details TEXT,
-  codex_reasoning_items TEXT, codex_message_items TEXT, platform_message_id TEXT, observed INTEGER DEFAULT 0,
-  active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0, api_content TEXT);
-CREATE TABLE compression_locks (
-  session_id TEXT PRIMARY KEY, holder TEXT NOT NULL, acquired_at REAL NOT NULL, expires_at REAL NOT NULL);
-CREATE INDEX idx_sessions_source ON sessions(source);
-CREATE INDEX idx_sessions_source_id ON sessions(source, id);
-CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);
-CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
-CREATE INDEX idx_sessions_session_key ON sessions(session_key, started_at DESC);
-CREATE INDEX idx_sessions_gateway_peer
-  ON sessions(source, user_id, chat_id, chat_type, thread_id, started_at DESC);
-CREATE INDEX idx_sessions_handoff_state ON sessions(handoff_state, started_at);
-CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
-CREATE INDEX idx_messages_session ON messages(session_id, timestamp);
-CREATE INDEX idx_messages_session_active ON messages(session_id, active, timestamp);
-CREATE INDEX idx_messages_active_null ON messages(active) WHERE active IS NULL;
-CREATE INDEX idx_messages_platform_msg_id
-  ON messages(session_id, platform_message_id) WHERE platform_message_id IS NOT NULL;
-";
+const SCHEMA: &str = include_str!("../../src/demo/schema.sql");
 
 /// The full-text indexes. What is there before they are is not in them: nobody here searches, and filling them takes
 /// most of the time and the space of a long history.
-const FULL_TEXT: &str = "
-CREATE VIRTUAL TABLE messages_fts USING fts5(content);
-CREATE VIRTUAL TABLE messages_fts_trigram USING fts5(content, tokenize = 'trigram');
-CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN
-  INSERT INTO messages_fts(rowid, content)
-  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
-END;
-CREATE TRIGGER messages_fts_trigram_insert AFTER INSERT ON messages BEGIN
-  INSERT INTO messages_fts_trigram(rowid, content)
-  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
-END;
-";
+const FULL_TEXT: &str = include_str!("../../src/demo/full_text.sql");
 
 /// What is in the file before anything is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

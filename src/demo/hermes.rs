@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 /// The tables, which the real program's migrations lead to.
 const SCHEMA: &str = include_str!("schema.sql");
+const FULL_TEXT: &str = include_str!("full_text.sql");
 /// The model that answers.
 pub const MODEL: &str = "demo-model";
 /// Rows of one rewrite are stamped this far apart, in s.
@@ -70,6 +71,7 @@ impl Hermes {
         )?;
         commit(&mut conn, |write| {
             write.execute_batch(SCHEMA)?;
+            write.execute_batch(FULL_TEXT)?;
             write.execute(
                 "INSERT INTO sessions (id, source, model, started_at, cwd) VALUES (?1, 'cli', ?2, ?3, ?4)",
                 params![session, MODEL, now(), workspace.to_string_lossy()],

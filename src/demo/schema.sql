@@ -36,13 +36,3 @@ CREATE INDEX idx_messages_session_active ON messages(session_id, active, timesta
 CREATE INDEX idx_messages_active_null ON messages(active) WHERE active IS NULL;
 CREATE INDEX idx_messages_platform_msg_id
   ON messages(session_id, platform_message_id) WHERE platform_message_id IS NOT NULL;
-CREATE VIRTUAL TABLE messages_fts USING fts5(content);
-CREATE VIRTUAL TABLE messages_fts_trigram USING fts5(content, tokenize = 'trigram');
-CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN
-  INSERT INTO messages_fts(rowid, content)
-  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
-END;
-CREATE TRIGGER messages_fts_trigram_insert AFTER INSERT ON messages BEGIN
-  INSERT INTO messages_fts_trigram(rowid, content)
-  VALUES (new.id, concat_ws(' ', new.content, new.tool_name, new.tool_calls));
-END;

@@ -11,7 +11,7 @@ use support::hermes_db::{HermesDb, Kept, Message, Summary, Version};
 use support::mirror::{PATIENCE, World};
 use support::shown::{shown, usages};
 
-const FIRST: [&str; 4] = ["running 1", "1 user: one", "1 agent: first", "idle 1"];
+const FIRST: [&str; 4] = ["1 user: one", "running 1", "1 agent: first", "idle 1"];
 
 fn then<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&FIRST, more].concat()
@@ -41,7 +41,7 @@ fn a_title_is_told_when_hermes_gives_it_and_again_when_it_changes() {
     db.name("s", "Another", "user");
     world.expect(&then(&["title: A name", "title: Another"]));
     db.turn("s", "two", "second");
-    let end = ["title: A name", "title: Another", "running 3", "3 user: two", "3 agent: second", "idle 3"];
+    let end = ["title: A name", "title: Another", "3 user: two", "running 3", "3 agent: second", "idle 3"];
     world.expect_all(mirror, &then(&end));
 }
 
@@ -56,7 +56,7 @@ fn a_title_that_was_told_is_not_told_again_after_a_restart() {
     world.expect_all(mirror, &told);
     let mirror = world.attach();
     db.turn("s", "two", "second");
-    let end = ["title: A name", "running 3", "3 user: two", "3 agent: second", "idle 3"];
+    let end = ["title: A name", "3 user: two", "running 3", "3 agent: second", "idle 3"];
     world.expect_all(mirror, &then(&end));
 }
 
@@ -85,8 +85,8 @@ fn a_continuation_keeps_the_title_as_it_was() {
     world.expect(&then(&[
         "title: A name",
         "compaction: sum",
-        "running 6",
         "6 user: two",
+        "running 6",
         "6 agent: second",
         "idle 6",
     ]));
@@ -94,8 +94,8 @@ fn a_continuation_keeps_the_title_as_it_was() {
     let end = [
         "title: A name",
         "compaction: sum",
-        "running 6",
         "6 user: two",
+        "running 6",
         "6 agent: second",
         "idle 6",
         "title: Another",
@@ -117,7 +117,7 @@ fn a_compaction_is_shown_while_it_runs_and_completed_with_its_summary() {
     world.expect(&then(&end));
     db.unlock("s");
     db.turn("s", "two", "second");
-    let more = ["running 6", "6 user: two", "6 agent: second", "idle 6"];
+    let more = ["6 user: two", "running 6", "6 agent: second", "idle 6"];
     world.expect_all(mirror, &[then(&end), more.to_vec()].concat());
 }
 
@@ -175,7 +175,7 @@ fn a_compaction_amid_a_turn_makes_no_idle_edge() {
         "s",
         &[Message::user("one"), Message::tools("", &[("c", "terminal", "{}")]), Message::result("c", "ok")],
     );
-    let begun = ["running 1", "1 user: one", "1 call c terminal {}", "1 output c: ok"];
+    let begun = ["1 user: one", "running 1", "1 call c terminal {}", "1 output c: ok"];
     world.expect(&begun);
     db.lock("s", 300.0);
     world.expect(&[&begun[..], &["compaction in_progress"]].concat());
@@ -217,8 +217,8 @@ fn a_task_list_follows_the_answer_of_its_tool() {
     );
     let (a, b) = (format!("1 output a: {list}"), format!("1 output b: {list}"));
     let expected = [
-        "running 1",
         "1 user: plan",
+        "running 1",
         "1 call a todo {}",
         &a,
         "todos: [x] one, [ ] two",
@@ -273,8 +273,8 @@ fn an_interrupted_turn_is_said_to_be() {
     );
     let output = format!("1 output c: {cut}");
     let expected = [
-        "running 1",
         "1 user: sleep",
+        "running 1",
         "1 call c terminal {}",
         &output,
         "1 agent: Operation interrupted.",
@@ -291,7 +291,7 @@ fn f7_a_turn_amid_a_tool_is_settled_when_its_session_ends() {
     let mut db = world.hermes();
     let mirror = world.attach();
     db.append_all("s", &[Message::user("one"), Message::tools("", &[("c", "terminal", "{}")])]);
-    let begun = ["running 1", "1 user: one", "1 call c terminal {}"];
+    let begun = ["1 user: one", "running 1", "1 call c terminal {}"];
     world.expect(&begun);
     db.end_session("s", "cli_close");
     let settled = [&begun[..], &["idle 1"]].concat();
@@ -316,7 +316,7 @@ fn a_turn_that_was_open_when_the_mirror_came_is_settled_if_its_session_has_ended
     let mirrors = format!("[[mirror]]\nconversation = '{}'\nsession = 's'\n", world.conversation);
     let (code, log) = world.run(&["--once"], &mirrors).wait();
     assert_eq!(code, Some(0), "{log}");
-    assert_eq!(world.shown(), ["running 1", "1 user: one", "idle 1"]);
+    assert_eq!(world.shown(), ["1 user: one", "running 1", "idle 1"]);
 }
 
 #[test]
@@ -330,13 +330,13 @@ fn a_call_is_paired_with_its_result_over_another_process_and_a_restart() {
     );
     db.append_all("s", &[Message::result("a", "ok"), Message::user("elsewhere")]);
     let begun = [
-        "running 1",
         "1 user: one",
+        "running 1",
         "1 call a terminal {}",
         "1 call b terminal {}",
         "1 output a: ok",
-        "running 4",
         "4 user: elsewhere",
+        "running 4",
     ];
     world.expect_all(mirror, &begun);
     let mirror = world.attach();

@@ -13,7 +13,7 @@ use support::fault::Fault;
 use support::hermes_db::{HermesDb, Message, Version, now};
 use support::mirror::{PATIENCE, World, write};
 
-const FIRST: [&str; 4] = ["running 1", "1 user: one", "1 agent: first", "idle 1"];
+const FIRST: [&str; 4] = ["1 user: one", "running 1", "1 agent: first", "idle 1"];
 
 #[test]
 fn times_that_are_no_numbers_hold_nothing_up() {
@@ -25,7 +25,7 @@ fn times_that_are_no_numbers_hold_nothing_up() {
         let id = db.append("s", &Message::user(&format!("q{at}")));
         db.conn.execute("UPDATE messages SET timestamp = ?2 WHERE id = ?1", (id, time)).unwrap();
         // The next message settles the turn before it.
-        expected.extend([format!("running {id}"), format!("{id} user: q{at}"), format!("idle {id}")]);
+        expected.extend([format!("{id} user: q{at}"), format!("running {id}"), format!("idle {id}")]);
     }
     expected.pop();
     db.conn.execute("UPDATE messages SET timestamp = 9e999 WHERE id = 12", []).unwrap();
@@ -119,8 +119,8 @@ fn rows_that_waited_while_the_session_was_a_sibling_s_are_shown_once() {
     write(&claim, &theirs(0.0));
     world.sink.heal();
     db.turn("s", "three", "third");
-    let more = ["running 3", "3 user: two", "3 agent: second", "idle 3"];
-    let last = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let more = ["3 user: two", "running 3", "3 agent: second", "idle 3"];
+    let last = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
     world.expect_all(mirror, &[&FIRST[..], &more, &last].concat());
 }
 

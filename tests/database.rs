@@ -12,13 +12,13 @@ use support::mirror::{PATIENCE, World};
 use support::shown::shown;
 use support::sink::State;
 
-const FIRST: [&str; 4] = ["running 1", "1 user: one", "1 agent: first", "idle 1"];
+const FIRST: [&str; 4] = ["1 user: one", "running 1", "1 agent: first", "idle 1"];
 
 fn then<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&FIRST, more].concat()
 }
 
-const SECOND: [&str; 4] = ["running 3", "3 user: two", "3 agent: second", "idle 3"];
+const SECOND: [&str; 4] = ["3 user: two", "running 3", "3 agent: second", "idle 3"];
 
 #[test]
 fn a_database_and_its_directory_may_come_after_the_mirror() {
@@ -123,7 +123,7 @@ fn columns_may_come_while_the_mirror_runs() {
     db.version = Version::V20;
     let hidden = Message { display_kind: Some("hidden".to_owned()), ..Message::user("two") };
     db.append_all("s", &[hidden, Message::answer("second")]);
-    let end = ["running 3", "3 meta: two", "3 agent: second", "idle 3"];
+    let end = ["3 meta: two", "running 3", "3 agent: second", "idle 3"];
     world.expect_all(mirror, &then(&end));
 }
 
@@ -190,7 +190,7 @@ fn an_older_copy_that_was_restored_is_read_on_without_its_history() {
     // A first commit lets the mirror find its place; ids are used again.
     db.session("other", None);
     db.turn("s", "three", "third");
-    let end = ["running 3", "3 user: three", "3 agent: third", "idle 3"];
+    let end = ["3 user: three", "running 3", "3 agent: third", "idle 3"];
     let expected = [then(&SECOND), end.to_vec()].concat();
     world.expect_all(mirror, &expected);
 }
@@ -235,7 +235,7 @@ fn the_rows_behind_an_older_copy_are_read_whoever_had_their_ids_before() {
         db.turn("other", "x", "y");
     }
     db.append("s", &Message::user("late"));
-    world.expect(&then(&["running 11", "11 user: late"]));
+    world.expect(&then(&["11 user: late", "running 11"]));
     drop(db);
     fs::rename(world.path("older.db"), world.db_path()).unwrap();
     for left in ["-wal", "-shm"] {
@@ -243,7 +243,7 @@ fn the_rows_behind_an_older_copy_are_read_whoever_had_their_ids_before() {
     }
     let mut db = HermesDb::open(&world.db_path(), Version::V19, "WAL");
     db.turn("s", "two", "second");
-    let expected = [then(&["running 11", "11 user: late"]), SECOND.to_vec()].concat();
+    let expected = [then(&["11 user: late", "running 11"]), SECOND.to_vec()].concat();
     world.expect_all(mirror, &expected);
 }
 
@@ -266,7 +266,7 @@ fn a_directory_that_was_moved_away_and_made_again_is_watched_anew() {
     let mut old = HermesDb::open(&world.path("moved/state.db"), Version::V19, "WAL");
     old.turn("s", "nobody", "sees this");
     db.turn("s", "three", "third");
-    let end = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let end = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
     world.expect_all(mirror, &[then(&SECOND), end.to_vec()].concat());
 }
 
@@ -316,8 +316,8 @@ fn a_hundred_starts_beside_a_writer_at_full_speed_lose_double_and_swap_nothing()
             .flat_map(|n| {
                 let id = 2 * n + 1;
                 [
-                    format!("running {id}"),
                     format!("{id} user: q{n}"),
+                    format!("running {id}"),
                     format!("{id} agent: a{n}"),
                     format!("idle {id}"),
                 ]

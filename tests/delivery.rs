@@ -12,7 +12,7 @@ use support::mirror::{PATIENCE, World, write};
 use support::shown::{shown, usages};
 use support::sink::{Request, State};
 
-const TURN: [&str; 4] = ["running 1", "1 user: q", "1 agent: a", "idle 1"];
+const TURN: [&str; 4] = ["1 user: q", "running 1", "1 agent: a", "idle 1"];
 
 fn is_item(request: &Request) -> bool {
     request.json()["type"] == "external_conversation_item"
@@ -90,7 +90,7 @@ fn a_redirect_to_a_login_is_never_followed() {
     db.turn("s", "q", "a");
     mirror.wait_for_log("log in to the server");
     world.sink.heal();
-    world.expect(&TURN[1..]);
+    world.expect(&TURN);
     mirror.stop();
     assert!(world.sink.requests().iter().all(|request| !request.path.contains("login")));
 }
@@ -108,11 +108,11 @@ fn an_item_that_is_refused_for_good_lets_the_later_ones_by_in_order() {
         db.turn("s", "q", "poison");
         db.turn("s", "q2", "a2");
         world.expect(&[
-            "running 1",
             "1 user: q",
+            "running 1",
             "failed 1",
-            "running 3",
             "3 user: q2",
+            "running 3",
             "3 agent: a2",
             "idle 3",
         ]);
@@ -153,7 +153,7 @@ fn a_server_that_starts_later_gets_everything() {
     world.sink.restart();
     world.expect(&TURN);
     db.turn("s", "q2", "a2");
-    let end = ["running 3", "3 user: q2", "3 agent: a2", "idle 3"];
+    let end = ["3 user: q2", "running 3", "3 agent: a2", "idle 3"];
     world.expect_all(mirror, &[&TURN[..], &end].concat());
 }
 
@@ -170,8 +170,8 @@ fn a_slow_server_gets_everything_in_order() {
         .flat_map(|n| {
             let id = 2 * n + 1;
             [
-                format!("running {id}"),
                 format!("{id} user: q{n}"),
+                format!("running {id}"),
                 format!("{id} agent: a"),
                 format!("idle {id}"),
             ]

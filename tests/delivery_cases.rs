@@ -44,8 +44,8 @@ fn long_turn(db: &mut HermesDb) {
 }
 
 const LONG_TURN: [&str; 13] = [
-    "running 1",
     "1 user: go",
+    "running 1",
     "1 agent: ok",
     "1 call a ls {}",
     "1 call b ls {}",
@@ -137,8 +137,8 @@ fn g1_the_lost_item_is_found_behind_pages_of_another_writers() {
         world.sink.add_item(&world.conversation, &other);
     }
     db.turn("s", "q2", "a2");
-    let lines = ["running 1", "1 user: q", "1 agent: lost", "idle 1"];
-    let more = ["running 3", "3 user: q2", "3 agent: a2", "idle 3"];
+    let lines = ["1 user: q", "running 1", "1 agent: lost", "idle 1"];
+    let more = ["3 user: q2", "running 3", "3 agent: a2", "idle 3"];
     world.expect_all(mirror, &[lines, more].concat());
 }
 
@@ -155,7 +155,7 @@ fn g1_a_read_back_that_is_refused_or_fails_condemns_no_item() {
             if says(request, "lost") { Fault::ResetAfterCommit } else { Fault::None }
         });
         world.hermes().turn("s", "q", "lost");
-        world.expect_all(world.attach(), &["running 1", "1 user: q", "1 agent: lost", "idle 1"]);
+        world.expect_all(world.attach(), &["1 user: q", "running 1", "1 agent: lost", "idle 1"]);
         assert_eq!(dead_letters(&world.bridge("a")), [], "{status}");
     }
 }
@@ -199,8 +199,8 @@ fn g4_a_poison_item_becomes_a_dead_letter_and_the_later_ones_go_on_in_order() {
         db.append_all("s", &[Message::result("c", "out"), Message::answer("done")]);
         db.turn("s", "q2", "a2");
         let poisoned =
-            ["running 1", "1 user: q", "1 call c ls {}", "1 output c: out", "1 agent: done", "failed 1"];
-        let sound = ["running 5", "5 user: q2", "5 agent: a2", "idle 5"];
+            ["1 user: q", "running 1", "1 call c ls {}", "1 output c: out", "1 agent: done", "failed 1"];
+        let sound = ["5 user: q2", "running 5", "5 agent: a2", "idle 5"];
         world.expect_all(mirror, &[&poisoned[..], &sound[..]].concat());
         let letters = dead_letters(&world.bridge("a"));
         assert_eq!(letters.len(), 1);
@@ -221,7 +221,7 @@ fn g4_an_item_refused_after_its_answer_was_lost_is_said_to_be_perhaps_delivered(
         if posts == 1 { Fault::Reset } else { Fault::Status(400) }
     });
     world.hermes().turn("s", "q", "poison");
-    world.expect_all(world.attach(), &["running 1", "1 user: q", "failed 1"]);
+    world.expect_all(world.attach(), &["1 user: q", "running 1", "failed 1"]);
     assert!(dead_letters(&world.bridge("a"))[0].maybe_delivered);
 }
 
@@ -246,7 +246,7 @@ fn g5_an_expired_login_holds_the_queue_until_somebody_logs_in() {
         assert!(world.sink.wait_until(|state| state.requests.len() > tries + 5, PATIENCE));
         assert_eq!(world.shown(), Vec::<String>::new());
         write(&token, "new");
-        world.expect(&["running 1", "1 user: q", "1 agent: a", "idle 1"]);
+        world.expect(&["1 user: q", "running 1", "1 agent: a", "idle 1"]);
         let log = mirror.stop();
         assert_eq!(log.matches("log in to the server").count(), 1, "{log}");
         assert!(world.sink.requests().iter().all(|r| !r.path.contains("login")), "a redirect was followed");
@@ -326,7 +326,7 @@ fn g9_a_crash_behind_each_item_of_a_row_that_is_archived_meanwhile() {
                 |state: &State| shown(state.events(&world.conversation)).iter().any(|line| line == "idle 1");
             assert!(world.sink.wait_until(done, PATIENCE), "{crash_after}: {:?}", world.shown());
             mirror.stop();
-            assert_eq!(items(&world.shown()), LONG_TURN[1..12], "after {crash_after}");
+            assert_eq!(items(&world.shown()), items(&LONG_TURN.map(str::to_owned)), "after {crash_after}");
         }
     }
 }
@@ -342,7 +342,7 @@ fn a_conversation_that_is_unknown_for_a_while_is_waited_for() {
     let mut db = world.hermes();
     let mirror = world.attach();
     db.turn("s", "q", "a");
-    world.expect(&["running 1", "1 user: q", "1 agent: a", "idle 1"]);
+    world.expect(&["1 user: q", "running 1", "1 agent: a", "idle 1"]);
     let log = mirror.stop();
     assert_eq!(log.matches("does the conversation still exist?").count(), 1, "{log}");
     assert_eq!(dead_letters(&world.bridge("a")), []);

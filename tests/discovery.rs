@@ -8,8 +8,8 @@ use support::shown::shown;
 
 fn lines(turn: i64, asked: &str, answer: &str) -> Vec<String> {
     vec![
-        format!("running {turn}"),
         format!("{turn} user: {asked}"),
+        format!("running {turn}"),
         format!("{turn} agent: {answer}"),
         format!("idle {turn}"),
     ]

@@ -38,7 +38,7 @@ fn what_an_edit_keeps_is_not_shown_again() {
             db.edit("s", 2);
             db.turn("s", "two, better", "second, better");
         };
-        let end = ["running 7", "7 user: two, better", "7 agent: second, better", "idle 7"];
+        let end = ["7 user: two, better", "running 7", "7 agent: second, better", "idle 7"];
         check(version, two_turns, &TWO_TURNS, second, &end);
     }
 }
@@ -50,13 +50,13 @@ fn the_same_words_sent_again_are_a_new_message() {
             db.edit("s", 2);
             db.turn("s", "two", "second");
         };
-        let end = ["running 7", "7 user: two", "7 agent: second", "idle 7"];
+        let end = ["7 user: two", "running 7", "7 agent: second", "idle 7"];
         check(version, two_turns, &TWO_TURNS, second, &end);
         let second = |db: &mut HermesDb| {
             db.edit("s", 0);
             db.turn("s", "one", "first");
         };
-        let end = ["running 5", "5 user: one", "5 agent: first", "idle 5"];
+        let end = ["5 user: one", "running 5", "5 agent: first", "idle 5"];
         check(version, two_turns, &TWO_TURNS, second, &end);
     }
 }
@@ -68,7 +68,7 @@ fn a_lone_message_that_an_edit_keeps_is_not_shown_again() {
         db.turn("s", "two", "second");
     };
     let seen =
-        ["running 1", "1 user: one", "idle 1", "running 2", "2 user: two", "2 agent: second", "idle 2"];
+        ["1 user: one", "running 1", "idle 1", "2 user: two", "running 2", "2 agent: second", "idle 2"];
     for version in [Version::V18, Version::V19, Version::V20] {
         // The words of the one that is kept, too.
         for words in ["two, better", "two", "one"] {
@@ -77,7 +77,7 @@ fn a_lone_message_that_an_edit_keeps_is_not_shown_again() {
                 db.turn("s", words, "better");
             };
             let user = format!("5 user: {words}");
-            check(version, first, &seen, second, &["running 5", &user, "5 agent: better", "idle 5"]);
+            check(version, first, &seen, second, &[&user, "running 5", "5 agent: better", "idle 5"]);
         }
     }
 }
@@ -89,7 +89,7 @@ fn a_first_message_sent_again_in_the_same_words_is_shown_though_its_answer_takes
             db.edit("s", 0);
             db.append("s", &Message::user("one"));
         };
-        check(version, two_turns, &TWO_TURNS, second, &["running 5", "5 user: one"]);
+        check(version, two_turns, &TWO_TURNS, second, &["5 user: one", "running 5"]);
     }
 }
 
@@ -104,7 +104,7 @@ fn a_lone_summary_that_an_edit_keeps_is_no_boundary_again() {
             db.edit("s", 1);
             db.append("s", &Message::user("three"));
         };
-        check(version, first, &then(&["compaction: sum"]), second, &["running 9", "9 user: three"]);
+        check(version, first, &then(&["compaction: sum"]), second, &["9 user: three", "running 9"]);
     }
 }
 
@@ -118,13 +118,13 @@ fn a_compaction_behind_an_edit_repeats_nothing() {
             db.append("s", &Message::user("three"));
         };
         let end = [
-            "running 7",
             "7 user: two",
+            "running 7",
             "7 agent: better",
             "idle 7", //
             "compaction: sum",
-            "running 13",
             "13 user: three",
+            "running 13",
         ];
         check(version, two_turns, &TWO_TURNS, second, &end);
     }
@@ -141,7 +141,7 @@ fn what_is_typed_first_after_an_edit_in_a_forks_child_is_shown_whatever_its_word
         db.edit("child", 0);
         // The words of the parent's first row.
         db.append("child", &Message::user("one"));
-        world.expect_all(world.attach(), &then(&["running 9", "9 user: one"]));
+        world.expect_all(world.attach(), &then(&["9 user: one", "running 9"]));
     }
 }
 
@@ -154,7 +154,7 @@ fn what_was_taken_back_unseen_and_is_live_again_is_shown_after_all() {
     let mirror = world.attach();
     world.expect(&TWO_TURNS[..4]);
     db.turn("s", "three", "third");
-    let third = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let third = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
     let shown = [&TWO_TURNS[..4], &third].concat();
     world.expect(&shown);
     db.commit(|write| write.execute("UPDATE messages SET active = 1", []).unwrap());
@@ -163,10 +163,10 @@ fn what_was_taken_back_unseen_and_is_live_again_is_shown_after_all() {
     db.turn("s", "four", "fourth");
     world.expect_all(
         mirror,
-        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+        &[&shown[..], &["7 user: four", "running 7", "7 agent: fourth", "idle 7"]].concat(),
     );
     world.expect_all(
         world.attach(),
-        &[&shown[..], &["running 7", "7 user: four", "7 agent: fourth", "idle 7"]].concat(),
+        &[&shown[..], &["7 user: four", "running 7", "7 agent: fourth", "idle 7"]].concat(),
     );
 }

@@ -13,7 +13,7 @@ fn a_plain_turn_runs_shows_its_messages_and_is_idle() {
     let mut db = world.hermes();
     let mirror = world.attach();
     db.turn("s", "hello", "hi there");
-    world.expect_all(mirror, &["running 1", "1 user: hello", "1 agent: hi there", "idle 1"]);
+    world.expect_all(mirror, &["1 user: hello", "running 1", "1 agent: hi there", "idle 1"]);
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn tools_in_parallel_reasoning_and_prose_keep_their_order() {
     let mut db = world.hermes();
     let mirror = world.attach();
     db.append("s", &Message::user("look"));
-    world.expect(&["running 1", "1 user: look"]);
+    world.expect(&["1 user: look", "running 1"]);
     let calls = [("c1", "terminal", r#"{"a": 1}"#), ("c2", "read_file", "{}"), ("c3", "terminal", "{broken")];
     db.append("s", &Message::tools("let me look", &calls).thinking("two files"));
     for id in ["c1", "c2", "c3"] {
@@ -30,8 +30,8 @@ fn tools_in_parallel_reasoning_and_prose_keep_their_order() {
     }
     db.append("s", &Message::answer("done"));
     let expected = [
-        "running 1",
         "1 user: look",
+        "running 1",
         "think: two files",
         "1 agent: let me look",
         r#"1 call c1 terminal {"a": 1}"#,
@@ -54,16 +54,16 @@ fn three_turns_in_one_read_are_idle_each_behind_its_own_items() {
         db.turn("s", &format!("q{n}"), &format!("a{n}"));
     }
     let expected = [
-        "running 1",
         "1 user: q1",
+        "running 1",
         "1 agent: a1",
         "idle 1", //
-        "running 3",
         "3 user: q2",
+        "running 3",
         "3 agent: a2",
         "idle 3", //
-        "running 5",
         "5 user: q3",
+        "running 5",
         "5 agent: a3",
         "idle 5",
     ];
@@ -81,11 +81,11 @@ fn an_empty_ending_closes_its_turn_and_so_does_an_interrupted_one() {
     db.append("s", &Message::result("c1", r#"{"output":"[Command interrupted]","exit_code":130}"#));
     db.append("s", &Message::answer("Operation interrupted.").unfinished());
     let expected = [
-        "running 1",
         "1 user: say nothing",
+        "running 1",
         "idle 1",
-        "running 3",
         "3 user: slow",
+        "running 3",
         "3 call c1 terminal {}",
         r#"3 output c1: {"output":"[Command interrupted]","exit_code":130}"#,
         "3 agent: Operation interrupted.",
@@ -104,12 +104,12 @@ fn images_go_along_and_text_that_nobody_typed_is_marked() {
     db.append("s", &Message::user("[Continuing toward your standing goal] Goal"));
     db.append("s", &Message::answer("on it"));
     let expected = [
-        "running 1",
         "1 user: what is this <data:image/png;base64,QQ==>",
+        "running 1",
         "1 agent: a pixel",
         "idle 1",
-        "running 3",
         "3 meta: [Continuing toward your standing goal] Goal",
+        "running 3",
         "3 agent: on it",
         "idle 3",
     ];

@@ -25,8 +25,8 @@ const HOLDING: &str = "[detect]\npoll_ms = 50\nfallback_poll_ms = 100\nrelease_a
 
 fn lines(turn: i64, asked: &str, answer: &str) -> Vec<String> {
     let lines = [
-        format!("running {turn}"),
         format!("{turn} user: {asked}"),
+        format!("running {turn}"),
         format!("{turn} agent: {answer}"),
         format!("idle {turn}"),
     ];
@@ -209,7 +209,7 @@ fn a_restore_amid_a_turn_settles_the_turn_that_is_gone() {
     copy(&db, &world.path("older.db"));
     db.append("s", &support::hermes_db::Message::user("lost"));
     let mut expected = lines(1, "one", "first");
-    expected.extend(["running 3".to_owned(), "3 user: lost".to_owned()]);
+    expected.extend(["3 user: lost".to_owned(), "running 3".to_owned()]);
     expect(&world, &expected);
     drop(db);
     fs::copy(world.path("older.db"), world.db_path()).unwrap();
@@ -219,7 +219,7 @@ fn a_restore_amid_a_turn_settles_the_turn_that_is_gone() {
     wait_until("the turn after the restore is shown", || world.shown().last().unwrap() == "idle 3");
     mirror.stop();
     let shown = world.shown();
-    assert!(shown.ends_with(&lines(3, "four", "fourth")[1..]), "{shown:?}");
+    assert!(shown.ends_with(&lines(3, "four", "fourth")[2..]), "{shown:?}");
     assert_eq!(shown.iter().filter(|line| *line == "3 user: four").count(), 1);
 }
 

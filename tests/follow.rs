@@ -41,8 +41,8 @@ fn begin_new(db: &mut HermesDb, left: &str, new: &str) {
 
 fn lines(turn: i64, asked: &str, answer: &str) -> Vec<String> {
     let turns = [
-        format!("running {turn}"),
         format!("{turn} user: {asked}"),
+        format!("running {turn}"),
         format!("{turn} agent: {answer}"),
         format!("idle {turn}"),
     ];
@@ -222,11 +222,11 @@ fn a_turn_that_was_left_behind_in_the_old_session_is_settled() {
     let mut db = world.hermes();
     db.append("s", &Message::user("unanswered"));
     let mirror = world.attach();
-    world.expect(&["running 1", "1 user: unanswered"]);
+    world.expect(&["1 user: unanswered", "running 1"]);
     begin_new(&mut db, "s", "new");
-    world.expect(&["running 1", "1 user: unanswered", "idle 1"]);
+    world.expect(&["1 user: unanswered", "running 1", "idle 1"]);
     db.turn("new", "q", "a");
-    let settled = ["running 1", "1 user: unanswered", "idle 1"].map(str::to_owned).to_vec();
+    let settled = ["1 user: unanswered", "running 1", "idle 1"].map(str::to_owned).to_vec();
     world.expect_all(mirror, &strs(&[settled, lines(2, "q", "a")].concat()));
 }
 

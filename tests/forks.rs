@@ -13,7 +13,7 @@ fn a_fork_compaction_is_followed_into_its_child() {
             db.compact_by_fork("s", "child", KEPT, Summary::Row("sum"));
             db.turn("child", "three", "third");
         };
-        let end = ["compaction: sum", "running 9", "9 user: three", "9 agent: third", "idle 9"];
+        let end = ["compaction: sum", "9 user: three", "running 9", "9 agent: third", "idle 9"];
         check(version, two_turns, 8, second, &then(&end));
     }
 }
@@ -29,7 +29,7 @@ fn a_child_whose_rows_came_one_by_one_repeats_nothing() {
             db.append("child", &yes);
             db.append("child", &Message { timestamp: Some(later + 0.1), ..Message::answer("second") });
         };
-        let end = ["compaction: sum", "running 9", "9 user: two", "9 agent: second", "idle 9"];
+        let end = ["compaction: sum", "9 user: two", "running 9", "9 agent: second", "idle 9"];
         check(version, two_turns, 8, second, &then(&end));
     }
 }
@@ -41,7 +41,7 @@ fn a_summary_that_a_fork_keeps_is_no_boundary_again() {
         db.compact_by_fork_row_by_row("c1", "c2", Kept { head: 2, tail: 1 }, Summary::Row("sum 2"));
         db.append("c2", &Message::user("three"));
     };
-    let end = ["compaction: sum 1", "compaction: sum 2", "running 13", "13 user: three"];
+    let end = ["compaction: sum 1", "compaction: sum 2", "13 user: three", "running 13"];
     check(Version::V13, two_turns, 8, second, &then(&end));
     let second = |db: &mut HermesDb| {
         db.compact_by_fork("s", "c1", KEPT, Summary::Row("sum 1"));
@@ -59,8 +59,8 @@ fn the_same_words_right_behind_a_fork_are_a_new_message_however_soon() {
             db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
             db.turn("child", "two", "second");
         };
-        let again = ["running 5", "5 user: two", "5 agent: second", "idle 5"];
-        let end = ["compaction: sum", "running 10", "10 user: two", "10 agent: second", "idle 10"];
+        let again = ["5 user: two", "running 5", "5 agent: second", "idle 5"];
+        let end = ["compaction: sum", "10 user: two", "running 10", "10 agent: second", "idle 10"];
         check(version, two_turns, 8, second, &then(&[&again[..], &end].concat()));
     }
 }
@@ -71,7 +71,7 @@ fn what_is_typed_right_behind_a_fork_that_kept_nothing_is_a_new_message() {
         db.compact_by_fork("s", "child", Kept { head: 0, tail: 0 }, Summary::Row("sum"));
         db.turn("child", "two", "second");
     };
-    let end = ["compaction: sum", "running 6", "6 user: two", "6 agent: second", "idle 6"];
+    let end = ["compaction: sum", "6 user: two", "running 6", "6 agent: second", "idle 6"];
     check(Version::V19, two_turns, 8, second, &then(&end));
 }
 
@@ -83,7 +83,7 @@ fn compactions_right_behind_a_fork_are_boundaries_of_their_own() {
         db.compact_in_place("child", Kept { head: 0, tail: 1 }, Summary::Row("sum 3"));
         db.append("child", &Message::user("three"));
     };
-    let end = ["compaction: sum 1", "compaction: sum 2", "compaction: sum 3", "running 9", "9 user: three"];
+    let end = ["compaction: sum 1", "compaction: sum 2", "compaction: sum 3", "9 user: three", "running 9"];
     check(Version::V19, two_turns, 8, second, &then(&end));
 }
 
@@ -98,7 +98,7 @@ fn a_chain_of_three_forks_is_followed_to_its_end() {
     let mut end = Vec::new();
     for (child, opener) in [("c1", 9), ("c2", 15), ("c3", 21)] {
         end.push(format!("compaction: {child}"));
-        end.extend([format!("running {opener}"), format!("{opener} user: q")]);
+        end.extend([format!("{opener} user: q"), format!("running {opener}")]);
         end.extend([format!("{opener} agent: {child}"), format!("idle {opener}")]);
     }
     let end: Vec<&str> = end.iter().map(String::as_str).collect();
@@ -112,12 +112,12 @@ fn a_fork_amid_a_turn_leaves_the_turn_whole() {
         db.append("child", &Message::answer("done"));
     };
     let expected = [
-        "running 1",
         "1 user: one",
+        "running 1",
         "1 agent: first",
         "idle 1", //
-        "running 3",
         "3 user: look",
+        "running 3",
         "3 call c1 terminal {}",
         "3 output c1: out 1",
         "compaction: sum",
@@ -140,7 +140,7 @@ fn a_child_seen_before_its_rows_is_followed_once_they_come() {
     db.turn("other", "x", "y");
     db.finish_fork("s", "child", KEPT, Summary::Row("sum"));
     db.turn("child", "three", "third");
-    let end = ["compaction: sum", "running 11", "11 user: three", "11 agent: third", "idle 11"];
+    let end = ["compaction: sum", "11 user: three", "running 11", "11 agent: third", "idle 11"];
     world.expect_all(mirror, &then(&end));
 }
 
@@ -165,7 +165,7 @@ fn check_every_start(rewrite: impl Fn(&mut HermesDb), session: &str, rows: std::
         };
         assert!(world.sink.wait_until(wait, support::mirror::PATIENCE), "{:?}", world.shown());
         mirror.stop();
-        let turn = ["running 9", "9 user: three", "9 agent: third", "idle 9"];
+        let turn = ["9 user: three", "running 9", "9 agent: third", "idle 9"];
         let boundary = if last < 6 { vec!["compaction: sum"] } else { vec![] };
         assert_eq!(world.shown(), [boundary, turn.to_vec()].concat());
     }

@@ -103,12 +103,12 @@ fn a_kill_between_the_last_item_and_its_idle_edge_still_gives_the_edge_once() {
     let mirror = world.attach();
     db.turn("s", "q2", "a2");
     let expected = [
-        "running 1",
         "1 user: q",
+        "running 1",
         "1 agent: a",
         "idle 1", //
-        "running 3",
         "3 user: q2",
+        "running 3",
         "3 agent: a2",
         "idle 3",
     ];
@@ -122,7 +122,7 @@ fn a_mirror_that_starts_amid_a_turn_says_that_it_runs_under_the_opener_s_name() 
     db.append("s", &Message::user("q"));
     db.append("s", &Message::tools("", &[("c1", "terminal", "{}")]));
     let mirror = world.attach();
-    let before = ["running 1", "1 user: q", "1 call c1 terminal {}"];
+    let before = ["1 user: q", "running 1", "1 call c1 terminal {}"];
     world.expect_all(mirror, &before);
     let said = |state: &State| running(state, &world);
     let known = world.sink.events(&world.conversation).len();
@@ -147,13 +147,13 @@ fn a_server_that_restarts_amid_a_tool_hears_again_that_the_turn_runs() {
     let mirror = world.attach();
     db.append("s", &Message::user("q"));
     db.append("s", &Message::tools("", &[("c1", "terminal", "{}")]));
-    world.expect(&["running 1", "1 user: q", "1 call c1 terminal {}"]);
+    world.expect(&["1 user: q", "running 1", "1 call c1 terminal {}"]);
     world.sink.restart();
     let before = running_now(&world);
     assert!(world.sink.wait_until(|state| running(state, &world) > before, PATIENCE));
     db.append_all("s", &[Message::result("c1", "ok"), Message::answer("a")]);
     let expected =
-        ["running 1", "1 user: q", "1 call c1 terminal {}", "1 output c1: ok", "1 agent: a", "idle 1"];
+        ["1 user: q", "running 1", "1 call c1 terminal {}", "1 output c1: ok", "1 agent: a", "idle 1"];
     world.expect_all(mirror, &expected);
 }
 
@@ -173,7 +173,7 @@ fn between_turns_nothing_is_said() {
     });
     let mirror = world.run(&[], &mirrors.concat());
     db.turn("s", "q", "a");
-    world.expect(&["running 1", "1 user: q", "1 agent: a", "idle 1"]);
+    world.expect(&["1 user: q", "running 1", "1 agent: a", "idle 1"]);
     let usage = |state: &State| state.events(&world.conversation).len() >= 5;
     assert!(world.sink.wait_until(usage, PATIENCE));
     let quiet = world.sink.events(&world.conversation).len();

@@ -13,7 +13,7 @@ fn an_in_place_compaction_is_one_boundary_and_repeats_nothing() {
             db.compact_in_place("s", KEPT, Summary::Row("what was said"));
             db.turn("s", "three", "third");
         };
-        let end = ["compaction: what was said", "running 9", "9 user: three", "9 agent: third", "idle 9"];
+        let end = ["compaction: what was said", "9 user: three", "running 9", "9 agent: third", "idle 9"];
         check(version, two_turns, 8, second, &then(&end));
     }
 }
@@ -25,7 +25,7 @@ fn the_same_words_typed_again_right_after_a_compaction_are_a_new_message() {
             db.compact_in_place("s", KEPT, Summary::Row("sum"));
             db.turn("s", "two", "second");
         };
-        let end = ["compaction: sum", "running 9", "9 user: two", "9 agent: second", "idle 9"];
+        let end = ["compaction: sum", "9 user: two", "running 9", "9 agent: second", "idle 9"];
         check(version, two_turns, 8, second, &then(&end));
     }
 }
@@ -37,7 +37,7 @@ fn a_summary_merged_into_a_kept_row_is_a_boundary_and_no_message() {
             db.compact_in_place("s", KEPT, Summary::Merged("sum"));
             db.turn("s", "three", "third");
         };
-        let end = ["compaction: sum", "running 8", "8 user: three", "8 agent: third", "idle 8"];
+        let end = ["compaction: sum", "8 user: three", "running 8", "8 agent: third", "idle 8"];
         check(version, two_turns, 8, second, &then(&end));
     }
 }
@@ -52,13 +52,13 @@ fn a_merged_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
     };
     let end = [
         "compaction: sum 1",
-        "running 8",
         "8 user: three",
+        "running 8",
         "8 agent: third",
         "idle 8", //
         "compaction: sum 2",
-        "running 16",
         "16 user: four",
+        "running 16",
         "16 agent: fourth",
         "idle 16",
     ];
@@ -76,11 +76,11 @@ fn a_summary_that_is_kept_by_the_next_compaction_is_no_boundary_again() {
             db.append("s", &Message::user("four"));
         };
         let opener = 12 + kept.head + kept.tail;
-        let lines = [format!("running {opener}"), format!("{opener} user: four")];
+        let lines = [format!("{opener} user: four"), format!("running {opener}")];
         let mut end = vec![
             "compaction: sum 1",
-            "running 9",
             "9 user: three",
+            "running 9",
             "9 agent: third",
             "idle 9",
             "compaction: sum 2",
@@ -103,13 +103,13 @@ fn a_row_that_compaction_after_compaction_keeps_is_never_shown_again() {
     let end = [
         "compaction: sum 1",
         "compaction: sum 2",
-        "running 14",
         "14 user: three",
+        "running 14",
         "14 agent: third",
         "idle 14", //
         "compaction: sum 3",
-        "running 20",
         "20 user: four",
+        "running 20",
     ];
     for version in [Version::V19, Version::V20] {
         check(version, two_turns, 8, second, &then(&end));
@@ -126,13 +126,13 @@ fn two_compactions_in_the_same_words_are_two_boundaries() {
     };
     let end = [
         "compaction: sum",
-        "running 9",
         "9 user: three",
+        "running 9",
         "9 agent: third",
         "idle 9", //
         "compaction: sum",
-        "running 15",
         "15 user: four",
+        "running 15",
     ];
     check(Version::V19, two_turns, 8, second, &then(&end));
 }
@@ -143,7 +143,7 @@ fn five_compactions_in_a_session_are_five_boundaries() {
     // Each leaves head, summary and tail: four rows, and two more for the turn behind it.
     for (n, opener) in (1..=5).zip((9..).step_by(6)) {
         expected.push(format!("compaction: sum {n}"));
-        for line in ["running @", "@ user: q", "@ agent: a", "idle @"] {
+        for line in ["@ user: q", "running @", "@ agent: a", "idle @"] {
             expected.push(line.replace('@', &opener.to_string()));
         }
     }
@@ -169,12 +169,12 @@ fn two_compactions_within_a_turn_leave_the_turn_whole() {
             db.append("s", &Message::answer("done"));
         };
         let expected = [
-            "running 1",
             "1 user: one",
+            "running 1",
             "1 agent: first",
             "idle 1", //
-            "running 3",
             "3 user: look",
+            "running 3",
             "3 call c1 terminal {}",
             "3 output c1: out 1",
             "compaction: sum 1",
@@ -196,19 +196,19 @@ fn rows_archived_before_they_were_shown_are_shown() {
         db.turn("s", "three", "third");
     };
     let expected = [
-        "running 1",
         "1 user: one",
+        "running 1",
         "1 agent: first",
         "idle 1", //
-        "running 3",
         "3 user: look",
+        "running 3",
         "3 call c1 terminal {}",
         "3 output c1: out 1",
         "3 agent: unseen",
         "idle 3",
         "compaction: sum",
-        "running 10",
         "10 user: three",
+        "running 10",
         "10 agent: third",
         "idle 10",
     ];
@@ -241,7 +241,7 @@ fn what_was_taken_back_unseen_is_not_shown_and_a_retry_is() {
         db.undo("s", 5);
         db.turn("s", "two", "again");
     };
-    let expected = then(&["running 7", "7 user: two", "7 agent: again", "idle 7"]);
+    let expected = then(&["7 user: two", "running 7", "7 agent: again", "idle 7"]);
     for seen_first in [true, false] {
         let world = World::new();
         let mut db = world.hermes();
@@ -267,12 +267,12 @@ fn rows_that_a_turn_inserts_again_as_they_were_are_shown_once() {
         }
     };
     let end = [
-        "running 9",
         "9 user: three",
+        "running 9",
         "9 agent: answer",
         "idle 9", //
-        "running 17",
         "17 user: four",
+        "running 17",
         "17 agent: answer",
         "idle 17",
     ];
@@ -288,13 +288,13 @@ fn what_was_taken_back_after_it_was_shown_stays_shown_and_a_compaction_repeats_n
         db.turn("s", "three", "third");
     };
     let end = [
-        "running 5",
         "5 user: two",
+        "running 5",
         "5 agent: better",
         "idle 5", //
         "compaction: sum",
-        "running 11",
         "11 user: three",
+        "running 11",
         "11 agent: third",
         "idle 11",
     ];

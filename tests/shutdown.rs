@@ -5,7 +5,7 @@ mod support;
 use support::fault::Fault;
 use support::mirror::{PATIENCE, World};
 
-const TURN: [&str; 4] = ["running 1", "1 user: q", "1 agent: a", "idle 1"];
+const TURN: [&str; 4] = ["1 user: q", "running 1", "1 agent: a", "idle 1"];
 
 fn mirror_of(world: &World) -> String {
     format!("[[mirror]]\nconversation = '{}'\nsession = 's'\n", world.conversation)
@@ -92,8 +92,8 @@ fn a_signal_lets_a_backlog_drain_and_a_restart_doubles_nothing() {
         .flat_map(|n| {
             let id = 2 * n + 1;
             [
-                format!("running {id}"),
                 format!("{id} user: q{n}"),
+                format!("running {id}"),
                 format!("{id} agent: a{n}"),
                 format!("idle {id}"),
             ]

@@ -63,11 +63,11 @@ fn a6_the_same_words_typed_twice_within_a_moment_are_two_messages() {
         db.append("s", &Message { timestamp: Some(at + 0.3), ..Message::user("go on") });
         db.append("s", &Message::answer("done"));
         let expected = [
-            "running 1",
             "1 user: go on",
+            "running 1",
             "idle 1", //
-            "running 2",
             "2 user: go on",
+            "running 2",
             "2 agent: done",
             "idle 2",
         ];
@@ -163,12 +163,12 @@ fn e1_bytes_that_are_no_text_are_replaced_visibly_and_hold_nothing_up() {
         db.commit(|write| write.execute(&insert, []).unwrap());
     }
     let expected = [
-        "running 1",
         "1 user: h\u{fffd}i",
+        "running 1",
         "1 agent: \u{fffd}(",
         "idle 1", //
-        "running 3",
         "3 user: a\u{fffd}b",
+        "running 3",
         "3 agent: \u{1f600}",
         "idle 3",
     ];
@@ -194,7 +194,7 @@ fn f1_a_compaction_goes_on_in_its_real_child_beside_a_newer_sub_agent_and_a_bran
             db.turn(id, "elsewhere", "elsewhere");
         }
         db.turn("real", "three", "third");
-        let end = ["compaction: sum", "running 13", "13 user: three", "13 agent: third", "idle 13"];
+        let end = ["compaction: sum", "13 user: three", "running 13", "13 agent: third", "idle 13"];
         world.expect_all(mirror.unwrap_or_else(|| world.attach()), &then(&end));
     }
 }
@@ -208,12 +208,12 @@ fn f3_a_session_that_a_compaction_ended_without_a_child_is_followed_on() {
     world.expect(&then(&[]));
     db.end_session("s", "compression");
     db.turn("s", "three", "third");
-    let end = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let end = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
     world.expect(&then(&end));
     // The child may yet come.
     db.session_with("child", &[("parent_session_id", Value::from("s".to_owned()))]);
     db.finish_fork("s", "child", KEPT, Summary::Row("sum"));
     db.turn("child", "four", "fourth");
-    let more = ["compaction: sum", "running 11", "11 user: four", "11 agent: fourth", "idle 11"];
+    let more = ["compaction: sum", "11 user: four", "running 11", "11 agent: fourth", "idle 11"];
     world.expect_all(mirror, &then(&[&end[..], &more].concat()));
 }

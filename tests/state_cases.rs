@@ -196,7 +196,7 @@ fn h1_a_kill_and_a_lost_ledger_repeat_nothing_either() {
     }
 }
 
-const TURN: [&str; 4] = ["running 1", "1 user: q", "1 agent: a", "idle 1"];
+const TURN: [&str; 4] = ["1 user: q", "running 1", "1 agent: a", "idle 1"];
 
 #[test]
 fn h5_of_ten_that_start_at_once_one_mirrors_and_the_others_say_who() {
@@ -228,7 +228,7 @@ fn h5_of_ten_that_start_at_once_one_mirrors_and_the_others_say_who() {
         let mut shown = world.shown();
         // An edge whose record the kill prevented is told again; that can't be seen at the server.
         shown.dedup();
-        assert_eq!(shown, [TURN, ["running 3", "3 user: q2", "3 agent: a2", "idle 3"]].concat());
+        assert_eq!(shown, [TURN, ["3 user: q2", "running 3", "3 agent: a2", "idle 3"]].concat());
     }
 }
 
@@ -245,7 +245,7 @@ fn h5_a_paused_owner_still_owns_and_goes_on_where_it_was() {
     assert!(log.contains(&format!("process {}", owner.pid())), "{log}");
     db.turn("s", "q2", "a2");
     signal(&owner, "-CONT");
-    world.expect_all(owner, &[TURN, ["running 3", "3 user: q2", "3 agent: a2", "idle 3"]].concat());
+    world.expect_all(owner, &[TURN, ["3 user: q2", "running 3", "3 agent: a2", "idle 3"]].concat());
 }
 
 fn signal(mirror: &Mirror, signal: &str) {

@@ -54,7 +54,7 @@ fn rows_that_are_taken_back_while_they_wait_for_the_server_are_not_shown() {
     let world = World::new();
     let (mut db, mirror) = take_back_a_turn(&world, busy);
     db.turn("s", "three", "third");
-    let third = ["running 3", "idle 3", "running 5", "5 user: three", "5 agent: third", "idle 5"];
+    let third = ["running 3", "idle 3", "5 user: three", "running 5", "5 agent: third", "idle 5"];
     let expected = [&TWO_TURNS[..4], &third].concat();
     world.expect_all(mirror, &expected);
     world.expect_all(world.attach(), &expected);
@@ -67,7 +67,7 @@ fn of_a_turn_that_is_taken_back_after_its_first_row_went_out_the_rest_is_not_sho
     db.turn("s", "three", "third");
     // What is in doubt is sent: losing it would be worse.
     let end =
-        ["running 3", "3 user: two", "idle 3", "running 5", "5 user: three", "5 agent: third", "idle 5"];
+        ["3 user: two", "running 3", "idle 3", "5 user: three", "running 5", "5 agent: third", "idle 5"];
     world.expect_all(mirror, &[&TWO_TURNS[..4], &end].concat());
 }
 
@@ -109,12 +109,12 @@ fn of_rows_that_wait_while_they_are_edited_each_is_shown_once() {
         let expected = [
             "running 1",
             "idle 1",
-            "running 5",
             "5 user: one",
+            "running 5",
             "5 agent: first",
             "idle 5",
-            "running 7",
             "7 user: two, better",
+            "running 7",
             "7 agent: second, better",
             "idle 7",
         ];

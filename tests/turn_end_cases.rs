@@ -47,7 +47,7 @@ fn f4_a_turn_that_ends_while_an_item_is_under_way_is_idle_behind_its_last_item()
     db.turn("s", "q", "a");
     db.turn("s", "q", "a");
     let turn = |n: u8| {
-        [format!("running {n}"), format!("{n} user: q"), format!("{n} agent: a"), format!("idle {n}")]
+        [format!("{n} user: q"), format!("running {n}"), format!("{n} agent: a"), format!("idle {n}")]
     };
     let expected: Vec<String> = [1, 3, 5].into_iter().flat_map(turn).collect();
     let lines: Vec<&str> = expected.iter().map(String::as_str).collect();
@@ -67,8 +67,8 @@ fn f4_a_crash_between_an_idle_edge_and_its_record_repeats_no_item() {
     world.sink.heal();
     let mirror = world.attach();
     db.turn("s", "q2", "a2");
-    let turn = ["running 1", "1 user: q", "1 agent: a", "idle 1", "idle 1"];
-    world.expect_all(mirror, &[&turn[..], &["running 3", "3 user: q2", "3 agent: a2", "idle 3"]].concat());
+    let turn = ["1 user: q", "running 1", "1 agent: a", "idle 1", "idle 1"];
+    world.expect_all(mirror, &[&turn[..], &["3 user: q2", "running 3", "3 agent: a2", "idle 3"]].concat());
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn f6_no_idle_while_an_item_is_still_to_be_delivered() {
     db.turn("s", "q", "late");
     let refused = |state: &State| state.requests.iter().filter(|r| says(r, "late")).count() >= 10;
     assert!(world.sink.wait_until(refused, PATIENCE));
-    assert_eq!(world.shown(), ["running 1", "1 user: q"]);
+    assert_eq!(world.shown(), ["1 user: q", "running 1"]);
     world.sink.heal();
-    world.expect_all(mirror, &["running 1", "1 user: q", "1 agent: late", "idle 1"]);
+    world.expect_all(mirror, &["1 user: q", "running 1", "1 agent: late", "idle 1"]);
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn an_idle_edge_that_is_refused_for_the_moment_holds_no_later_turn_up() {
     db.turn("s", "q", "a");
     db.turn("s", "q2", "a2");
     world.expect(&[
-        "running 1",
         "1 user: q",
+        "running 1",
         "1 agent: a",
-        "running 3",
         "3 user: q2",
+        "running 3",
         "3 agent: a2",
         "idle 3",
     ]);
@@ -124,7 +124,7 @@ fn an_idle_edge_that_is_refused_for_ever_is_given_up_and_said_to_be() {
     world.sink.heal();
     db.turn("s", "q2", "a2");
     let expected =
-        ["running 1", "1 user: q", "1 agent: a", "running 3", "3 user: q2", "3 agent: a2", "idle 3"];
+        ["1 user: q", "running 1", "1 agent: a", "3 user: q2", "running 3", "3 agent: a2", "idle 3"];
     world.expect_all(mirror, &expected);
 }
 

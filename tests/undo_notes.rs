@@ -16,7 +16,7 @@ fn world() -> World {
 }
 
 const NOTE: &str = "4 meta: [2 messages were taken back in the terminal]";
-const THIRD: [&str; 4] = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+const THIRD: [&str; 4] = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
 
 #[test]
 fn an_undo_is_noted_once_and_before_what_follows_it() {
@@ -117,7 +117,7 @@ fn neither_a_compaction_nor_an_edit_is_an_undo() {
         db.compact_in_place("s", KEPT, Summary::Row("sum"));
         db.edit("s", 2);
         db.turn("s", "three", "third");
-        let end = ["compaction: sum", "running 11", "11 user: three", "11 agent: third", "idle 11"];
+        let end = ["compaction: sum", "11 user: three", "running 11", "11 agent: third", "idle 11"];
         world.expect_all(mirror, &then(&end));
         // And the other way round: an undo behind an edit speaks of what the edit left.
         let mirror = world.attach();

@@ -32,8 +32,8 @@ fn shown(first: i64) -> Vec<String> {
     let turn = |n: i64| {
         let opener = first + 2 * n;
         [
-            format!("running {opener}"),
             format!("{opener} user: question {n}"),
+            format!("running {opener}"),
             format!("{opener} agent: answer {n}"),
             format!("idle {opener}"),
         ]
@@ -52,7 +52,7 @@ fn check(keeps_times: bool) {
     }
     db.turn("s", "now", "then");
     let opener = 1 + 6 * TURNS;
-    for line in ["running @", "@ user: now", "@ agent: then", "idle @"] {
+    for line in ["@ user: now", "running @", "@ agent: then", "idle @"] {
         expected.push(line.replace('@', &opener.to_string()));
     }
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();

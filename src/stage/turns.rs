@@ -1,7 +1,8 @@
 //! Stage 4, turn and compaction detect: items to deliveries. Pure: the clock is the caller's.
 //!
 //! A user row opens a turn, an assistant row without tool calls closes it. All items between carry the
-//! response id of the opener; a `running` edge goes before the first of them, an `idle` edge behind the last.
+//! response id of the opener; a `running` edge goes behind the opener's own (before the first of a turn whose opener was
+//! missed), an `idle` edge behind the last.
 //! Turns are counted as rows pass by, never by asking the database again.
 //!
 //! Not every turn is closed by a row: Hermes is killed, a model call fails. Such a turn is settled on evidence.
@@ -145,7 +146,12 @@ impl Turns {
         let shows_boundary = notices::shows_boundary(&row);
         let turn = late.or_else(|| self.open.as_ref().map(|turn| turn.id.clone()));
         let turn = turn.unwrap_or_else(|| ResponseId::for_turn(id));
+        let opens = row.effect == TurnEffect::Opens;
         self.items(row, &turn, &mut deliveries);
+        if opens {
+            // Behind what the person said, which has not to wait for it, and before what the model will say.
+            deliveries.push(running(turn.clone()));
+        }
         deliveries.extend(todos.and_then(|todos| self.notices.todos(todos)));
         if shows_boundary {
             deliveries.extend(self.notices.compacted());
@@ -235,7 +241,9 @@ impl Turns {
             _ => return deliveries,
         };
         self.open = Some(OpenTurn { id: id.clone(), closed: false });
-        deliveries.push(running(id));
+        if row.effect != TurnEffect::Opens {
+            deliveries.push(running(id));
+        }
         deliveries
     }
 

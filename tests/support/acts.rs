@@ -68,12 +68,12 @@ pub fn two_turns(db: &mut HermesDb) {
 
 /// What is shown of them.
 pub const TWO_TURNS: [&str; 8] = [
-    "running 1",
     "1 user: one",
+    "running 1",
     "1 agent: first",
     "idle 1", //
-    "running 3",
     "3 user: two",
+    "running 3",
     "3 agent: second",
     "idle 3",
 ];

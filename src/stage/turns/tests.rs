@@ -89,7 +89,7 @@ fn a_turn_runs_from_its_user_row_to_the_answer_and_is_idle_behind_it() {
         row(3, TurnEffect::Continues, &["out"]),
         row(4, TurnEffect::Closes, &["bye"]),
     ];
-    let expected = ["R1", "hi@1>1 in1", "a@1>2.1 in1", "b@1>2 in1", "out@1>3 in1", "bye@1>4 owes1", "I1>4"];
+    let expected = ["hi@1>1 in1", "R1", "a@1>2.1 in1", "b@1>2 in1", "out@1>3 in1", "bye@1>4 owes1", "I1>4"];
     assert_eq!(all(&mut Turns::new(), steps), expected);
 }
 
@@ -106,7 +106,7 @@ fn three_turns_in_one_read_give_three_idle_edges_each_behind_its_own_items() {
 #[test]
 fn an_empty_final_answer_closes_the_turn() {
     let steps = vec![row(1, TurnEffect::Opens, &["q"]), row(2, TurnEffect::Closes, &[])];
-    assert_eq!(all(&mut Turns::new(), steps), ["R1", "q@1>1 in1", "I1>2"]);
+    assert_eq!(all(&mut Turns::new(), steps), ["q@1>1 in1", "R1", "I1>2"]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_repeat_moves_the_cursor_and_leaves_the_turn_open() {
         row(2, TurnEffect::None, &[]),
         row(3, TurnEffect::Closes, &["a"]),
     ];
-    assert_eq!(all(&mut Turns::new(), steps), ["R1", "q@1>1 in1", ">2 in1", "a@1>3 owes1", "I1>3"]);
+    assert_eq!(all(&mut Turns::new(), steps), ["q@1>1 in1", "R1", ">2 in1", "a@1>3 owes1", "I1>3"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_row_that_became_shorter_than_what_was_delivered_of_it_is_passed() {
 #[test]
 fn an_idle_edge_that_was_owed_at_the_stop_is_delivered_at_the_start() {
     let steps = vec![bound(4, None, Some((1, true))), row(5, TurnEffect::Opens, &["q"])];
-    assert_eq!(all(&mut Turns::new(), steps), ["I1>4", "R5", "q@5>5 in5"]);
+    assert_eq!(all(&mut Turns::new(), steps), ["I1>4", "q@5>5 in5", "R5"]);
 }
 
 #[test]
@@ -179,16 +179,16 @@ fn f7_a_turn_that_no_row_closed_is_settled_by_the_next_user_row() {
         row(5, TurnEffect::Opens, &["and again"]),
     ];
     let expected = [
-        "R1",
         "never answered@1>1 in1",
+        "R1",
         "I1",
-        "R2",
         "again@2>2 in2",
+        "R2",
         "call a@2>3 in2",
         "a@2>4 in2",
         "I2",
-        "R5",
         "and again@5>5 in5",
+        "R5",
     ];
     assert_eq!(all(&mut Turns::new(), steps), expected);
 }
@@ -205,13 +205,13 @@ fn a_user_row_of_another_process_does_not_settle_a_turn_that_waits_for_its_tools
         row(7, TurnEffect::Closes, &["done too"]),
     ];
     let expected = [
-        "R1",
         "q@1>1 in1",
+        "R1",
         "call a@1>2.1 in1",
         "call b@1>2 in1",
         "a@1>3 in1",
-        "R4",
         "elsewhere@4>4 in4",
+        "R4",
         "b@1>5 in4",
         "done@4>6 owes4",
         "I1",
@@ -238,11 +238,11 @@ fn the_model_of_a_turn_that_was_set_aside_speaks_while_the_open_one_waits_for_it
         row(10, TurnEffect::Closes, &["done too"]),
     ];
     let expected = [
-        "R1",
         "q@1>1 in1",
+        "R1",
         "call a@1>2 in1",
-        "R3",
         "elsewhere@3>3 in3",
+        "R3",
         "call b@3>4 in3",
         "a@1>5 in3",
         "call c@1>6 in3",
@@ -285,7 +285,7 @@ fn turns_that_are_set_aside_are_not_remembered_without_end() {
 fn the_end_of_the_session_settles_the_turn_and_ends_its_running() {
     let mut turns = Turns::new();
     let steps = vec![row(1, TurnEffect::Opens, &["q"]), calls(2, &["a"]), Step::Beside(Beside::Ended)];
-    assert_eq!(all(&mut turns, steps), ["R1", "q@1>1 in1", "call a@1>2 in1", "I1"]);
+    assert_eq!(all(&mut turns, steps), ["q@1>1 in1", "R1", "call a@1>2 in1", "I1"]);
     assert_eq!(turns.running(), None);
     assert_eq!(all(&mut turns, vec![Step::Beside(Beside::Ended)]), [""; 0]);
 }
@@ -301,7 +301,7 @@ fn rows_that_come_after_the_end_go_on_with_their_turn() {
     let mut turns = Turns::new();
     all(&mut turns, opening());
     let steps = vec![row(2, TurnEffect::Opens, &["q2"]), row(3, TurnEffect::Closes, &["a2"])];
-    assert_eq!(all(&mut turns, steps), ["R2", "q2@2>2 in2", "a2@2>3 owes2", "I2>3"]);
+    assert_eq!(all(&mut turns, steps), ["q2@2>2 in2", "R2", "a2@2>3 owes2", "I2>3"]);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn an_interrupted_turn_is_said_to_be_before_it_is_idle() {
         row(1, TurnEffect::Opens, &["q"]),
         ending(row(2, TurnEffect::Closes, &["stopped"]), Ending::Interrupted),
     ];
-    assert_eq!(all(&mut Turns::new(), steps), ["R1", "q@1>1 in1", "stopped@1>2 owes1", "X1", "I1>2"]);
+    assert_eq!(all(&mut Turns::new(), steps), ["q@1>1 in1", "R1", "stopped@1>2 owes1", "X1", "I1>2"]);
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn a_compaction_is_completed_with_its_boundary_and_failed_without_one() {
     let begun = || Step::Beside(Beside::Compacting);
     let over = || Step::Beside(Beside::CompactionOver);
     let steps = vec![row(1, TurnEffect::Opens, &["q"]), begun(), boundary(2), over()];
-    let expected = ["R1", "q@1>1 in1", "InProgress", "compaction@1>2 in1", "Completed"];
+    let expected = ["q@1>1 in1", "R1", "InProgress", "compaction@1>2 in1", "Completed"];
     let mut turns = Turns::new();
     assert_eq!(all(&mut turns, steps), expected);
     assert_eq!(all(&mut turns, vec![begun(), over()]), ["InProgress", "Failed"]);
@@ -385,7 +385,7 @@ fn a_task_list_follows_its_output_and_is_told_when_it_has_changed() {
         Step::Row(RowItems { notes: Notes { todos, ..Notes::default() }, ..row })
     };
     let steps = vec![row(1, TurnEffect::Opens, &["q"]), todos(2, 1), todos(3, 1), todos(4, 0)];
-    let expected = ["R1", "q@1>1 in1", "a@1>2 in1", "1 todos", "a@1>3 in1", "a@1>4 in1", "0 todos"];
+    let expected = ["q@1>1 in1", "R1", "a@1>2 in1", "1 todos", "a@1>3 in1", "a@1>4 in1", "0 todos"];
     assert_eq!(all(&mut Turns::new(), steps), expected);
 }
 

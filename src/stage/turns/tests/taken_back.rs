@@ -11,7 +11,7 @@ fn a_turn_whose_answer_was_taken_back_unseen_is_closed_and_none_is_opened_for_it
         row(3, TurnEffect::None, &[]),
         row(4, TurnEffect::Settles, &[]),
     ];
-    let expected = ["R1", "q@1>1 in1", ">2 owes1", "I1>2", ">3", ">4"];
+    let expected = ["q@1>1 in1", "R1", ">2 owes1", "I1>2", ">3", ">4"];
     assert_eq!(all(&mut Turns::new(), steps), expected);
 }
 

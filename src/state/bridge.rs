@@ -210,10 +210,10 @@ impl Bridge {
 
     fn write(&mut self, now_ms: i64) -> Result<(), StateError> {
         self.cursor.heartbeat_ms = now_ms;
-        dir::replace(&self.dir.join(CURSOR), self.cursor.to_json().as_bytes())?;
+        dir::replace(&self.dir.join(CURSOR), &self.cursor.to_json())?;
         if self.closed_turns != self.written_turns {
             let posted = self.closed_turns.unwrap_or(0);
-            dir::replace(&self.dir.join(STATUS), json!({ "posted": posted }).to_string().as_bytes())?;
+            dir::replace(&self.dir.join(STATUS), &json!({ "posted": posted }).to_string())?;
             self.written_turns = self.closed_turns;
         }
         Ok(())
@@ -316,7 +316,7 @@ mod tests {
     fn a_cursor_placed_in_advance_is_honoured() {
         let dir = tempfile::tempdir().expect("tempdir");
         let placed =
-            br#"{"hermes_session_id": "fork", "last_id": 41, "launch_epoch_s": 5.5, "heartbeat_ms": 1}"#;
+            r#"{"hermes_session_id": "fork", "last_id": 41, "launch_epoch_s": 5.5, "heartbeat_ms": 1}"#;
         dir::replace(&dir.path().join(CURSOR), placed).expect("write");
         let binding = bridge(dir.path()).binding().expect("bound");
         assert_eq!(binding.session, HermesSessionId::new("fork"));
@@ -330,11 +330,11 @@ mod tests {
         for damage in
             ["", "\0\0\0\0", "{\"hermes_session_id\": \"s", "[]", "null", "{\"hermes_session_id\": 3}"]
         {
-            dir::replace(&dir.path().join(CURSOR), damage.as_bytes()).expect("write");
-            dir::replace(&dir.path().join(STATUS), damage.as_bytes()).expect("write");
+            dir::replace(&dir.path().join(CURSOR), damage).expect("write");
+            dir::replace(&dir.path().join(STATUS), damage).expect("write");
             assert_eq!(bridge(dir.path()).binding(), None, "{damage:?}");
         }
-        let odd = br#"{"hermes_session_id": "s", "last_id": "x", "partial_row_id": -1, "active_turn_id": 3}"#;
+        let odd = r#"{"hermes_session_id": "s", "last_id": "x", "partial_row_id": -1, "active_turn_id": 3}"#;
         dir::replace(&dir.path().join(CURSOR), odd).expect("write");
         assert_eq!(bridge(dir.path()).binding().expect("bound").resume, Resume::default());
     }

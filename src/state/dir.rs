@@ -1,12 +1,14 @@
 //! Directories and files of our own: readable by their owner alone, replaced whole.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::StateError;
 use crate::config;
@@ -31,25 +33,53 @@ pub fn create(dir: &Path) -> Result<(), StateError> {
         .map_err(|cause| StateError::Write { path: dir.to_owned(), cause })
 }
 
-/// Replaces a file by another of the given content, 0600: a reader sees the old one or the new one whole.
+/// Files are written in steps of so many bytes, blank at the end: one that never changes its length is whole also
+/// after a power cut.
+const STEP: usize = 512;
+
+/// Replaces a small text file by another of the given content, 0600: a reader sees the old one or the new one whole.
 ///
-/// It is not forced to the disk: what a power cut takes from a cursor, read-back restores.
-pub fn replace(path: &Path, content: &[u8]) -> Result<(), StateError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(name);
+/// Two files take turns: the spare one is written over and changes places with the other. To rename a new file over
+/// the old one instead costs ten times the CPU and, on ext4, which then sends the data to the disk at once, sixty times
+/// the wait; and it is done for each item. Not forced to the disk: what a power cut takes from a cursor, read-back
+/// restores.
+pub fn replace(path: &Path, content: &str) -> Result<(), StateError> {
+    let mut spare = path.as_os_str().to_owned();
+    spare.push(".spare");
+    let spare = PathBuf::from(spare);
+    let length = (content.len() + 1).next_multiple_of(STEP);
+    let padded = format!("{content:<width$}\n", width = content.chars().count() + length - 1 - content.len());
     let write = || -> io::Result<()> {
-        #[expect(clippy::disallowed_methods, reason = "a file of our own, never a database")]
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        fs::rename(&temporary, path)
+        let file = open_spare(&spare)?;
+        file.write_all_at(padded.as_bytes(), 0)?;
+        let length = padded.len() as u64;
+        if file.metadata()?.len() != length {
+            file.set_len(length)?;
+        }
+        exchange(&spare, path)
     };
-    write().map_err(|cause| {
-        // The half-written file is of no use; that it may be left behind is the smaller trouble.
-        let _ = fs::remove_file(&temporary);
-        StateError::Write { path: path.to_owned(), cause }
-    })
+    write().map_err(|cause| StateError::Write { path: path.to_owned(), cause })
+}
+
+/// The spare file, made anew where it is not one of ours: it was somebody else's until the two changed places.
+fn open_spare(spare: &Path) -> io::Result<File> {
+    let is_ours = |meta: &Metadata| meta.is_file() && meta.nlink() == 1 && meta.mode() & 0o7777 == 0o600;
+    if fs::symlink_metadata(spare).is_ok_and(|meta| !is_ours(&meta)) {
+        fs::remove_file(spare)?;
+    }
+    #[expect(clippy::disallowed_methods, reason = "a file of our own, never a database")]
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(spare)
+}
+
+fn exchange(spare: &Path, path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    match renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE) {
+        // The first time, or on a file system that can't.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::rename(spare, path),
+        other => Ok(other?),
+    }
 }
 
 /// The longest file that is read, in bytes; ours have some hundred.
@@ -97,16 +127,44 @@ mod tests {
         create(&dir).expect("create");
         create(&dir).expect("again");
         let file = dir.join("f.json");
-        replace(&file, b"one").expect("write");
-        replace(&file, b"two").expect("write");
+        for content in ["one", "two", "three \u{1f980}", &"long ".repeat(300), "short"] {
+            replace(&file, content).expect("write");
+            let written = read(&file).expect("text");
+            assert_eq!((written.trim_end(), written.len() % STEP), (content.trim_end(), 0));
+        }
         assert_eq!((mode(&dir), mode(&file)), (0o700, 0o600));
-        assert_eq!(read(&file).as_deref(), Some("two"));
-        assert_eq!(fs::read_dir(&dir).expect("list").count(), 1, "no temporary file is left");
+        assert_eq!(fs::read_dir(&dir).expect("list").count(), 2, "the file and its spare");
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_s_is_replaced_and_never_written_into() {
+        let base = tempfile::tempdir().expect("tempdir");
+        let (theirs, file) = (base.path().join("theirs"), base.path().join("f.json"));
+        replace(&theirs, "theirs").expect("write");
+        std::os::unix::fs::symlink(&theirs, &file).expect("link");
+        for content in ["one", "two", "three"] {
+            replace(&file, content).expect("write");
+            assert_eq!(read(&file).expect("text").trim_end(), content);
+        }
+        assert_eq!(read(&theirs).expect("text").trim_end(), "theirs");
+        assert!(fs::symlink_metadata(&file).expect("metadata").is_file());
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_a_file_is_left_there() {
+        let base = tempfile::tempdir().expect("tempdir");
+        let file = base.path().join("f.json");
+        fs::create_dir(&file).expect("directory");
+        for _ in 0..2 {
+            replace(&file, "one").expect_err("refused");
+        }
+        fs::remove_dir(&file).expect("still empty");
+        replace(&file, "one").expect("write");
     }
 
     #[test]
     fn a_place_that_cannot_be_written_is_named() {
-        let error = replace(Path::new("/proc/none/x"), b"").expect_err("refused");
+        let error = replace(Path::new("/proc/none/x"), "").expect_err("refused");
         assert!(error.to_string().contains("/proc/none/x"), "{error}");
     }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{StateError, dir, lock};
@@ -100,6 +101,7 @@ fn open_sound(path: &Path) -> Result<Connection, Unsound> {
     let conn = Connection::open_with_flags(path, flags).map_err(sort)?;
     // Who writes here waits on the thread that all lanes share; what can't be written now is written later.
     conn.busy_timeout(Duration::from_millis(250)).map_err(sort)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sort)?;
     conn.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
     conn.pragma_update(None, "synchronous", "NORMAL").map_err(sort)?;
     let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(sort)?;

@@ -25,6 +25,8 @@ pub struct Label {
     /// When it was ended, in s since the epoch, by something else than a compaction, which goes on in a child. No
     /// proof that nobody writes to it any more (facts/hermes.md 1.11).
     pub ended_at: Option<f64>,
+    /// Whether it was ended by anything, a compaction included.
+    pub is_over: bool,
 }
 
 impl Open {
@@ -77,11 +79,12 @@ impl Open {
                 let text = |at| row.get::<_, Option<String>>(at);
                 let title = text(1)?.filter(|title| !title.trim().is_empty());
                 let provisional = text(2)?.as_deref() == Some("derived");
-                let compacted = text(4)?.as_deref() == Some(ENDED_BY_COMPACTION);
+                let (ended_at, reason) = (row.get::<_, Option<f64>>(3)?, text(4)?);
                 labels.push(Label {
                     session: HermesSessionId::new(row.get::<_, String>(0)?),
                     title: title.filter(|_| !provisional),
-                    ended_at: row.get::<_, Option<f64>>(3)?.filter(|_| !compacted),
+                    is_over: ended_at.is_some() || reason.is_some(),
+                    ended_at: ended_at.filter(|_| reason.as_deref() != Some(ENDED_BY_COMPACTION)),
                 });
             }
             Ok(labels)
@@ -178,7 +181,7 @@ mod tests {
             "CREATE TABLE sessions (id TEXT PRIMARY KEY, started_at REAL); INSERT INTO sessions VALUES ('a', 1);",
         );
         let open = source.open().expect("open");
-        let expected = [Label { session: id("a"), title: None, ended_at: None }];
+        let expected = [Label { session: id("a"), title: None, ended_at: None, is_over: false }];
         assert_eq!(open.labels(&[id("a")]).expect("labels"), expected);
         assert_eq!(open.compression_locks().expect("locks"), []);
     }

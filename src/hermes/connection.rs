@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -264,6 +265,8 @@ impl Open {
         let sql = |e| SourceError::from_sql(path, e);
         let conn = Connection::open_with_flags(path, flags).map_err(sql)?;
         conn.busy_timeout(busy).map_err(sql)?;
+        // Else a statement with `LIMIT ?` is prepared anew at each run, in the hope of a better plan.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql)?;
         conn.set_prepared_statement_cache_capacity(32);
         let schema = Schema::read(&conn).map_err(|e| SourceError::from_first_read(path, e))?;
         if let Some(lacks) = schema.lacks() {

@@ -91,7 +91,7 @@ impl Open {
             // Below the cursor: rows were deleted or an older copy restored. Ids to come start from there.
             return Ok(Scan { scanned_to: newest, ..Scan::default() });
         }
-        let select = self.schema().select("messages", COLUMNS);
+        let select = self.schema().row_columns();
         // A few sizes of the same statement serve any number of sessions from the cache.
         let places = sessions.len().next_power_of_two();
         let marks = vec!["?"; places].join(",");
@@ -155,7 +155,7 @@ impl Open {
         mut visit: impl FnMut(Row, bool) -> bool,
     ) -> Result<(), SourceError> {
         let mut run = || -> rusqlite::Result<()> {
-            let select = self.schema().select("messages", COLUMNS);
+            let select = self.schema().row_columns();
             let mut statement = self
                 .conn()
                 .prepare_cached(&format!("SELECT {select} FROM messages WHERE {condition} ORDER BY id"))?;
@@ -275,7 +275,7 @@ impl Open {
         before: MessageId,
     ) -> Result<Option<Row>, SourceError> {
         let run = || -> rusqlite::Result<Option<Row>> {
-            let select = self.schema().select("messages", COLUMNS);
+            let select = self.schema().row_columns();
             let mut statement = self.conn().prepare_cached(&format!(
                 "SELECT {select} FROM messages WHERE id <= ?1 AND +session_id = ?2 ORDER BY id DESC LIMIT 1"
             ))?;
@@ -293,7 +293,7 @@ impl Open {
         limits: Limits,
     ) -> Result<Vec<Row>, SourceError> {
         let run = || -> rusqlite::Result<Vec<Row>> {
-            let select = self.schema().select("messages", COLUMNS);
+            let select = self.schema().row_columns();
             let mut statement = self.conn().prepare_cached(&format!(
                 "SELECT {select} FROM messages WHERE id <= ?1 AND +session_id = ?2 ORDER BY id DESC LIMIT ?3"
             ))?;

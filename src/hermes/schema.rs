@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
+use super::rows;
+
 /// Column names of the tables the mirror reads, and the schema cookie they were read at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
@@ -16,8 +18,9 @@ pub struct Schema {
     model_usage: BTreeSet<String>,
     locks: BTreeSet<String>,
     counts_ids: bool,
-    /// Worked out once: it is asked for at every look.
+    /// Worked out once, as these are asked for at every look.
     gaps: Vec<Gap>,
+    row_columns: String,
     cookie: i64,
 }
 
@@ -67,9 +70,11 @@ impl Schema {
             locks: columns("compression_locks")?,
             counts_ids: !columns("sqlite_sequence")?.is_empty(),
             gaps: Vec::new(),
+            row_columns: String::new(),
             cookie,
         };
         schema.gaps = OPTIONAL.iter().copied().filter(|gap| !schema.has(gap.column)).collect();
+        schema.row_columns = schema.select("messages", rows::COLUMNS);
         Ok(schema)
     }
 
@@ -120,6 +125,11 @@ impl Schema {
             Some(("compression_locks", name)) => self.locks.contains(name),
             _ => false,
         }
+    }
+
+    /// The select list over `messages` that [`rows::decode`] reads.
+    pub(super) fn row_columns(&self) -> &str {
+        &self.row_columns
     }
 
     /// A select list over `table`: each column by its name, or its default where the table lacks it.

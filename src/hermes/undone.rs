@@ -5,7 +5,7 @@ use rusqlite::OptionalExtension;
 use super::connection::{Open, SourceError};
 use super::content;
 use super::rewrite::is_summary;
-use super::rows::{COLUMNS, decode};
+use super::rows::decode;
 use crate::event::{Role, Row, Standing};
 use crate::ids::{HermesSessionId, MessageId};
 
@@ -41,7 +41,7 @@ impl Open {
         let mut later = self.next_timestamp(session, last)?;
         let mut undone = Undone::default();
         let mut run = || -> rusqlite::Result<()> {
-            let select = self.schema().select("messages", COLUMNS);
+            let select = self.schema().row_columns();
             let mut statement = self.conn().prepare_cached(&format!(
                 "SELECT {select} FROM messages WHERE id BETWEEN ?2 AND ?3 AND +session_id = ?1 ORDER BY id DESC"
             ))?;

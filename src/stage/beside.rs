@@ -1,26 +1,43 @@
 //! Watching what Hermes writes down beside the messages: a session's name, its end, a compaction under way.
 //!
 //! No row announces these, so they are asked for. Which compactions run costs one query a wake, however many
-//! sessions are mirrored. Names and ends are asked for, in one query, of the sessions in which something happens;
-//! of the others only on the [occasions](super::pump::Occasions) on which everything is. Nothing waits for the
-//! answers, and a question that fails is asked again at the next wake.
+//! sessions are mirrored. Names and ends are asked for, in one query, of the sessions that have new rows, and of all
+//! when the database has changed and none has, or on the [occasions](super::pump::Occasions) on which everything is
+//! asked. Nothing waits for the answers, and a question that fails is asked again at the next wake.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::feed::Feed;
 use crate::event::{Beside, Row, Standing};
-use crate::hermes::{CompressionLock, Label, Open, SourceError, turn};
+use crate::hermes::{CompressionLock, Label, Open, SourceError};
 use crate::ids::HermesSessionId;
-
-/// For how long after its last row a session is asked after: a title takes the model a moment.
-const AWAKE: Duration = Duration::from_mins(1);
 
 /// What one look found.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The locks that count now; `None` where they could not be read.
     locks: Option<Vec<CompressionLock>>,
-    labels: Vec<Label>,
+    /// Of the sessions that were asked after; `None` of those that are not there.
+    labels: BTreeMap<HermesSessionId, Option<Label>>,
+}
+
+impl Seen {
+    /// Whether a session was ended, or is no longer there: its terminal may go on elsewhere.
+    #[must_use]
+    pub fn is_over(&self, session: &HermesSessionId) -> bool {
+        self.labels.get(session).is_some_and(|label| label.as_ref().is_none_or(|label| label.is_over))
+    }
+
+    /// The same question again, of all: a mirror has gone on in another session.
+    #[must_use]
+    pub fn anew(self, open: &Open, feeds: &[Feed]) -> Self {
+        look(open, feeds, self.locks, true)
+    }
+
+    fn label(&self, session: &HermesSessionId) -> Option<&Label> {
+        self.labels.get(session)?.as_ref()
+    }
 }
 
 /// The compactions that are under way; `None` where that could not be read.
@@ -32,11 +49,14 @@ pub fn locks(open: &Open) -> Option<Vec<CompressionLock>> {
     Some(locks)
 }
 
-/// Looks at names and ends. `due`: those of every session, not only of those in which something happens.
+/// Looks at names and ends: those of every session if `everyone`, else of those of which there is news.
 #[must_use]
-pub fn look(open: &Open, feeds: &[Feed], locks: Option<Vec<CompressionLock>>, due: bool) -> Seen {
-    let asked: Vec<_> = feeds.iter().filter_map(|feed| feed.watched(due)).cloned().collect();
-    Seen { locks, labels: readable(open.labels(&asked)).unwrap_or_default() }
+pub fn look(open: &Open, feeds: &[Feed], locks: Option<Vec<CompressionLock>>, everyone: bool) -> Seen {
+    let asked: Vec<_> = feeds.iter().filter_map(|feed| feed.watched(everyone)).cloned().collect();
+    let Some(found) = readable(open.labels(&asked)) else { return Seen { locks, ..Seen::default() } };
+    let mut labels: BTreeMap<_, _> = asked.into_iter().map(|session| (session, None)).collect();
+    labels.extend(found.into_iter().map(|label| (label.session.clone(), Some(label))));
+    Seen { locks, labels }
 }
 
 fn readable<T>(answer: Result<T, SourceError>) -> Option<T> {
@@ -50,8 +70,6 @@ fn readable<T>(answer: Result<T, SourceError>) -> Option<T> {
 /// What is known of one session.
 #[derive(Debug, Default)]
 pub struct Watch {
-    heard: Option<Instant>,
-    turn_open: bool,
     compacting: Option<CompressionLock>,
     title: Option<String>,
     ended: bool,
@@ -60,23 +78,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A session that was just bound.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { heard: Some(Instant::now()), ..Self::default() }
-    }
-
-    /// Whether something happens in the session.
-    #[must_use]
-    pub fn is_awake(&self) -> bool {
-        self.turn_open || self.compacting.is_some() || self.heard.is_some_and(|at| at.elapsed() < AWAKE)
-    }
-
     /// A row of the session was read.
     pub fn note(&mut self, row: &Row) {
-        self.heard = Some(Instant::now());
         if row.standing == Standing::New {
-            self.turn_open = !turn::closes(row);
             self.newest = self.newest.max(row.timestamp);
         }
     }
@@ -84,7 +88,6 @@ impl Watch {
     /// The session goes on in a child. A lock that is held is still the parent's.
     pub fn follow(&mut self) {
         self.ended = false;
-        self.heard = Some(Instant::now());
     }
 
     /// Of a compaction that has begun. Told before the rows of the look: its summary may be among them.
@@ -114,7 +117,7 @@ impl Watch {
                 return Some(Beside::CompactionOver);
             }
         }
-        let label = seen.labels.iter().find(|label| label.session == *session)?;
+        let label = seen.label(session)?;
         match &label.title {
             Some(title) if self.title.as_ref() != Some(title) => Some(Beside::Title(title.clone())),
             // Of two processes on one session the first to leave ends it; the other one writes on.
@@ -127,14 +130,14 @@ impl Watch {
         match news {
             Beside::Title(title) => self.title = Some(title.clone()),
             Beside::CompactionOver => self.compacting = None,
-            Beside::Ended => (self.ended, self.turn_open) = (true, false),
+            Beside::Ended => self.ended = true,
             Beside::Compacting | Beside::Undone(_) => {}
         }
     }
 
     /// A session that was ended and is resumed may end again.
     pub fn see(&mut self, session: &HermesSessionId, seen: &Seen) {
-        if seen.labels.iter().any(|label| label.session == *session && label.ended_at.is_none()) {
+        if seen.label(session).is_some_and(|label| label.ended_at.is_none()) {
             self.ended = false;
         }
     }
@@ -153,13 +156,13 @@ mod tests {
     }
 
     fn locked(locks: &[CompressionLock]) -> Seen {
-        Seen { locks: Some(locks.to_vec()), labels: Vec::new() }
+        Seen { locks: Some(locks.to_vec()), labels: BTreeMap::new() }
     }
 
     fn labelled(title: Option<&str>, ended: bool) -> Seen {
         let ended_at = ended.then_some(10.0);
-        let label = Label { session: id("s"), title: title.map(str::to_owned), ended_at };
-        Seen { locks: None, labels: vec![label] }
+        let label = Label { session: id("s"), title: title.map(str::to_owned), ended_at, is_over: ended };
+        Seen { locks: None, labels: BTreeMap::from([(id("s"), Some(label))]) }
     }
 
     /// All news of a look, each told.
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_compaction_begins_with_its_lock_and_is_over_without_it() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         assert_eq!(watch.beginning(&id("s"), Some(&[lock("other", 1.0)])), None);
         let held = locked(&[lock("s", 1.0)]);
         watch.begun(watch.beginning(&id("s"), held.locks.as_deref()).expect("begun"));
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_was_taken_anew_is_another_compaction() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         watch.begun(lock("s", 1.0));
         let again = locked(&[lock("s", 2.0)]);
         assert_eq!(hear(&mut watch, &again), [Beside::CompactionOver]);
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_renewed_is_the_same_compaction() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         watch.begun(lock("s", 1.0));
         let renewed = CompressionLock { expires_at: 900.0, ..lock("s", 1.0) };
         assert_eq!(hear(&mut watch, &locked(&[renewed])), []);
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_fork_is_under_way_until_its_parents_lock_is_gone() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         watch.begun(lock("parent", 1.0));
         watch.follow();
         assert_eq!(hear(&mut watch, &locked(&[lock("parent", 1.0)])), []);
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_title_and_an_end_are_told_once_for_each_change() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         let title = |text: &str| Beside::Title(text.to_owned());
         assert_eq!(hear(&mut watch, &labelled(None, false)), []);
         assert_eq!(hear(&mut watch, &labelled(Some("A"), false)), [title("A")]);
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn an_end_before_the_newest_row_is_none() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         watch.newest = 11.0;
         assert_eq!(hear(&mut watch, &labelled(None, true)), []);
         watch.newest = 9.0;

@@ -189,7 +189,7 @@ impl Feed {
             place: Place::Unchecked,
             untold: false,
         });
-        self.watch = Watch::new();
+        self.watch = Watch::default();
         self.refused.clear();
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
@@ -350,11 +350,12 @@ impl Feed {
         Ok(())
     }
 
-    /// The session to ask after beside its rows: one in which something happens, or any where that is `due`.
+    /// The session to ask after beside its rows: one of which there is news, or of which something is still to be
+    /// told; any if `everyone`.
     #[must_use]
-    pub fn watched(&self, due: bool) -> Option<&HermesSessionId> {
+    pub fn watched(&self, everyone: bool) -> Option<&HermesSessionId> {
         let following = self.following.as_ref()?;
-        (due || following.untold || self.watch.is_awake()).then_some(&following.session)
+        (everyone || following.untold || self.has_news()).then_some(&following.session)
     }
 
     /// Tells of a compaction that has begun.

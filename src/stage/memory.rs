@@ -40,6 +40,8 @@ pub struct Memory {
     /// Undos whose notes are on their way.
     undone: VecDeque<Reach>,
     room: usize,
+    /// Whether the newest of all rows is among those that wait. If not, the ledger may hold a newer one.
+    is_newest: bool,
     /// Where an older copy of the database ended. What the ledger holds behind it is of the time before, until the
     /// lane has come to the rows that were read since.
     rewound: Option<MessageId>,
@@ -49,7 +51,14 @@ impl Memory {
     /// Remembers what `delivered` knows, and `room` rows more.
     #[must_use]
     pub fn new(delivered: Delivered, room: usize) -> Self {
-        Self { delivered, waiting: VecDeque::new(), undone: VecDeque::new(), room, rewound: None }
+        Self {
+            delivered,
+            waiting: VecDeque::new(),
+            undone: VecDeque::new(),
+            room,
+            is_newest: false,
+            rewound: None,
+        }
     }
 
     /// A row is on its way.
@@ -61,12 +70,14 @@ impl Memory {
                 self.rewound = self.rewound.filter(|rewound| delivered <= *rewound);
             }
             self.waiting.push_back((row, trace));
+            self.is_newest = true;
         }
     }
 
     /// Rows on their way are not delivered: they will be read again, from behind `row`.
     pub fn forget_behind(&mut self, row: MessageId) {
         self.waiting.retain(|(id, _)| *id <= row);
+        self.is_newest = false;
         self.undone.clear();
         self.rewound = None;
     }
@@ -115,6 +126,9 @@ impl Memory {
 
     fn before(&self, row: MessageId) -> Option<Remembered> {
         let waiting = self.waiting.iter().rev().find(|(id, _)| *id < row).copied();
+        if self.is_newest && waiting.is_some() {
+            return waiting;
+        }
         let last =
             self.rewound.map_or(row, |rewound| row.min(MessageId::new(rewound.get().saturating_add(1))));
         match (waiting, (self.delivered.before)(last)) {

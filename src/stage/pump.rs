@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::beside;
+use super::beside::{self, Seen};
 use super::feed::Feed;
 use crate::hermes::{Limits, Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
 
-/// How long after a session was created its first rows are awaited.
-const CONTINUATION_EXPECTED: Duration = Duration::from_mins(1);
-/// How often a change is reason enough to ask, where no session was created.
+/// How long after a session was created it may be the one that a mirror waits for.
+const JUST_BEGUN: Duration = Duration::from_mins(1);
+/// How often a change is reason enough to ask everything, where no session was created.
 const ASKED_AT_LEAST: Duration = Duration::from_secs(15);
 
-/// When to ask what seldom changes: which session is a terminal's, whether a session was continued in another one,
-/// and whether an older copy of the database was put in place. Asked at each wake, it would cost as much as there are mirrors.
+/// When to ask what seldom changes: whether an older copy of the database was put in place, which session is a
+/// terminal's, what a session is called. Asked at each wake, it would cost as much as there are mirrors.
 #[derive(Debug)]
 pub struct Occasions {
     newest_session: i64,
-    /// Until when each change may be a child's first rows.
+    /// Until when each change may make a session the one that a mirror waits for.
     expected_until: Instant,
     asked: Instant,
 }
@@ -32,18 +32,22 @@ impl Default for Occasions {
 }
 
 impl Occasions {
-    /// A continuation is a new session, whose rows follow within moments.
     fn are_due(&mut self, newest_session: i64) -> bool {
         let now = Instant::now();
-        if newest_session != self.newest_session {
+        let created = newest_session != self.newest_session;
+        if created {
             self.newest_session = newest_session;
-            self.expected_until = now + CONTINUATION_EXPECTED;
+            self.expected_until = now + JUST_BEGUN;
         }
-        let due = now <= self.expected_until || now.duration_since(self.asked) >= ASKED_AT_LEAST;
+        let due = created || now.duration_since(self.asked) >= ASKED_AT_LEAST;
         if due {
             self.asked = now;
         }
         due
+    }
+
+    fn has_just_begun(&self) -> bool {
+        Instant::now() <= self.expected_until
     }
 }
 
@@ -56,16 +60,14 @@ pub fn pump(
     occasions: &mut Occasions,
 ) -> Result<bool, SourceError> {
     let due = occasions.are_due(open.newest_session()?);
-    bind(open, feeds, due)?;
+    bind(open, feeds, due || occasions.has_just_begun())?;
     let highest = open.highest_id()?;
     let mut is_older = false;
     for feed in feeds.iter_mut() {
         if feed.has_read_beyond(highest) {
             is_older |= feed.re_anchor(open, highest)?;
         }
-        if due {
-            feed.revive(open)?;
-        }
+        feed.revive(open)?;
         feed.take_back(open, highest)?;
         feed.expect_more();
     }
@@ -83,27 +85,26 @@ pub fn pump(
             is_older |= feed.re_anchor(open, highest)?;
         }
     }
+    // What changes the database without a row for anyone may be a title, the end of a session, or the rows of the one
+    // that continues it.
+    let everyone = due || !feeds.iter().any(Feed::has_news);
     // Before the last rows: what is said of a session then stands behind rows that this look reads.
-    let seen = beside::look(open, feeds, locks, due);
-    let mut due_elsewhere = due;
+    let mut seen = beside::look(open, feeds, locks, everyone);
     loop {
         while read_behind_cursors(open, feeds, limits)? {}
         let mut went_on = false;
-        // A terminal that leaves its session changes the database without a row for anyone.
-        due_elsewhere |= !feeds.iter().any(Feed::has_news);
         for feed in feeds.iter_mut().filter(|feed| feed.ready().is_some()) {
             feed.report_usage(open)?;
-            if due {
+            if feed.session().is_some_and(|session| seen.is_over(session)) {
                 went_on |= feed.follow_continuation(open)?;
             }
         }
-        if due_elsewhere {
-            went_on |= follow_terminals(open, feeds)?;
-        }
+        went_on |= follow_terminals(open, feeds, &seen)?;
         if !went_on {
             break;
         }
         bind(open, feeds, true)?;
+        seen = seen.anew(open, feeds);
     }
     for feed in feeds.iter_mut() {
         feed.tell_beside(open, &seen);
@@ -112,10 +113,14 @@ pub fn pump(
 }
 
 /// Follows the terminals that have left their sessions. Returns whether one did.
-fn follow_terminals(open: &Open, feeds: &mut [Feed]) -> Result<bool, SourceError> {
+fn follow_terminals(open: &Open, feeds: &mut [Feed], seen: &Seen) -> Result<bool, SourceError> {
+    let is_over = |feed: &Feed| feed.ready().is_some_and(|(session, _)| seen.is_over(session));
+    if !feeds.iter().any(is_over) {
+        return Ok(false);
+    }
     let sessions: Vec<_> = feeds.iter().map(|feed| feed.session().cloned()).collect();
     let mut went_on = false;
-    for (at, feed) in feeds.iter_mut().enumerate().filter(|(_, feed)| feed.ready().is_some()) {
+    for (at, feed) in feeds.iter_mut().enumerate().filter(|(_, feed)| is_over(feed)) {
         let is_another_s = |session: &HermesSessionId| {
             let others = sessions.iter().enumerate().filter(|(other, _)| *other != at);
             others.filter_map(|(_, other)| other.as_ref()).any(|other| other == session)

@@ -2,6 +2,7 @@
 //!
 //! [`load`] reads and validates a file; what a stage gets is its own table, already valid.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -49,6 +50,8 @@ pub struct Config {
     pub deliver: Deliver,
     /// Where the mirror keeps its own files.
     pub state: State,
+    /// Where a running mirror shows how it stands.
+    pub status: Status,
     /// One for each conversation to feed.
     pub mirror: Vec<Mirror>,
 }
@@ -302,6 +305,15 @@ pub struct State {
     /// Where cursors of mirrors without a bridge directory are kept.
     /// Default: `$XDG_STATE_HOME/hermes-mirror`, else `~/.local/state/hermes-mirror`.
     pub dir: Option<PathBuf>,
+}
+
+/// `[status]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Status {
+    /// Where a page shows how the mirrors stand, and `/healthz`, `/metrics` and `/status.json` tell it to machines:
+    /// `127.0.0.1:PORT` or `[::1]:PORT`, nothing that another machine could reach. Default: nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 /// `[[mirror]]`

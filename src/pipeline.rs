@@ -20,6 +20,7 @@ use crate::stage::feed::Feed;
 use crate::stage::read::{Control, Reader};
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::{StateError, dir};
+use crate::stats::Stats;
 
 pub mod prospect;
 pub mod replay;
@@ -84,6 +85,7 @@ pub struct Pipeline {
     mirrors: Vec<Mirror>,
     waker: Waker,
     wakes: Wakes,
+    stats: Arc<Stats>,
 }
 
 impl Pipeline {
@@ -111,6 +113,7 @@ impl Pipeline {
         let client = Client::new(&config.deliver, Box::new(environment))?;
         let places = Places::open(&config.state, locks)?;
         let (waker, wake_receiver) = wake::channel();
+        let stats = Stats::new(database.clone(), client.address().to_string(), Health::default());
         let config = Arc::new(config);
         let common = Common {
             client,
@@ -118,10 +121,17 @@ impl Pipeline {
             config: Arc::clone(&config),
             configured_model: hermes::configured_beside(&database),
             database: database.clone(),
+            stats: Arc::new(stats),
         };
         let mirrors = config.mirror.iter().map(|mirror| Mirror::open(mirror, &common, &places));
         let mirrors = mirrors.collect::<Result<_, _>>()?;
-        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver })
+        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver, stats: common.stats })
+    }
+
+    /// What it counts, to be watched while it runs.
+    #[must_use]
+    pub fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
@@ -135,7 +145,7 @@ impl Pipeline {
         let (orders, control) = crossbeam_channel::unbounded();
         let mut lanes = Lanes::default();
         let feeds: Vec<Feed> = self.mirrors.iter().map(|mirror| mirror.feed(lanes.start(mirror))).collect();
-        let health = Health::default();
+        let health = self.stats.health.clone();
         let source = Source::new(self.database.clone(), Duration::from_millis(self.config.read.busy_ms));
         let (detect, read) = (self.config.detect.clone(), &self.config.read);
         let reader = Reader::new(source, detect.clone(), read, self.wakes, control, feeds, health.clone());

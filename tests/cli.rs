@@ -253,7 +253,10 @@ fn the_schema_is_json_and_lists_every_table() {
     let assert = program(&["schema"]).assert().success();
     let schema: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
     let tables: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
-    assert_eq!(tables, ["source", "detect", "read", "transform", "turns", "deliver", "state", "mirror"]);
+    assert_eq!(
+        tables,
+        ["source", "detect", "read", "transform", "turns", "deliver", "state", "status", "mirror"]
+    );
     let deliver = &schema["$defs"]["Deliver"]["properties"];
     assert!(deliver["retry"].is_object() && deliver["auth"].is_object());
 }

@@ -11,7 +11,7 @@ use super::problems::Problems;
 use super::reader::{Context, Found, Reader};
 use super::{
     Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Egress, Mirror,
-    Pattern, Read, Retry, Source, State, Synthetic, Transform, Turns, rules,
+    Pattern, Read, Retry, Source, State, Status, Synthetic, Transform, Turns, rules,
 };
 
 /// Reads and validates a file. Relative paths in it begin at its directory, `~/` at the home directory.
@@ -56,6 +56,7 @@ fn config(mut file: Reader<'_>, problems: &Problems<'_>) -> Config {
         turns: turns(file.table("turns")),
         deliver: deliver(file.table("deliver"), problems),
         state: state(file.table("state")),
+        status: status(file.table("status")),
         mirror: mirrors(file.tables("mirror"), problems),
     };
     file.finish();
@@ -261,6 +262,18 @@ fn state(mut table: Reader<'_>) -> State {
     let dir = table.path("dir").map(|dir| dir.value);
     table.finish();
     State { dir }
+}
+
+fn status(mut table: Reader<'_>) -> Status {
+    let listen = table.text("listen").and_then(|listen| match rules::loopback(&listen.value) {
+        Ok(address) => Some(address),
+        Err(error) => {
+            table.refuse("listen", listen.span, &error);
+            None
+        }
+    });
+    table.finish();
+    Status { listen }
 }
 
 fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {

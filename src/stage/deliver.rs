@@ -5,7 +5,7 @@
 //! sent once: no item may wait for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config;
 use crate::event::{Delivery, Item, Notice, Outcome, Post};
@@ -18,6 +18,7 @@ use crate::state::StateError;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{DeliveredItem, EdgeStatus, NewDeadLetter, Record};
+use crate::stats::MirrorStats;
 
 mod announce;
 mod doubt;
@@ -52,6 +53,9 @@ pub struct Deliver {
     edges: edge::Edges,
     permit: Box<dyn Fn() -> Permit + Send>,
     recall: Recall,
+    stats: Arc<MirrorStats>,
+    /// When what is delivered now was read.
+    read: Instant,
 }
 
 /// What a [`Deliver`] works with.
@@ -70,17 +74,37 @@ pub struct Parts {
     pub permit: Box<dyn Fn() -> Permit + Send>,
     /// What is taken back of the rows on the lane.
     pub recall: Recall,
+    /// What it counts.
+    pub stats: Arc<MirrorStats>,
 }
 
 impl Deliver {
     /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { conversation, agent, client, keeper, retry, permit, recall } = parts;
-        let trouble = Trouble::new(conversation.clone(), &retry);
+        let Parts { conversation, agent, client, keeper, retry, permit, recall, stats } = parts;
+        let trouble = Trouble::new(conversation.clone(), &retry, Arc::clone(&stats));
         let edges = edge::Edges::default();
-        let doubt = Doubt::Open;
-        Self { conversation, agent, client, keeper, retry, doubt, trouble, edges, permit, recall }
+        let (doubt, read) = (Doubt::Open, Instant::now());
+        Self {
+            conversation,
+            agent,
+            client,
+            keeper,
+            retry,
+            doubt,
+            trouble,
+            edges,
+            permit,
+            recall,
+            stats,
+            read,
+        }
+    }
+
+    /// What is delivered from now on was read at this time.
+    pub fn note_read(&mut self, at: Instant) {
+        self.read = at;
     }
 
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
@@ -138,6 +162,7 @@ impl Deliver {
             Outcome::Refused(reason) => {
                 let conversation = &self.conversation;
                 tracing::error!(%conversation, %row, kind, "set aside as a dead letter: {reason}");
+                self.stats.dead_letters.one_more();
                 let body = body::event(post, &self.agent, settled.last_item.as_ref());
                 let body = body.map(Vec::from).unwrap_or_default();
                 let doubtful = settled.doubtful;
@@ -237,7 +262,9 @@ impl Deliver {
         if matches!(item, Item::Compaction(_)) {
             *last_item = self.client.last_item(&self.conversation).await.map_err(no_refusal)?;
         }
-        self.attempt(post, last_item.as_ref()).await
+        let id = self.attempt(post, last_item.as_ref()).await?;
+        self.stats.item_delivered(self.read.elapsed());
+        Ok(id)
     }
 
     async fn attempt(&mut self, post: &Post, last_item: Option<&ItemId>) -> Result<Option<ItemId>, Fault> {

@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::degraded::Degraded;
+use super::degraded::{Current, Degraded};
 use super::wake::Waker;
 use crate::config::{self, DetectMode};
 use crate::event::Wake;
@@ -39,6 +39,7 @@ pub struct Health(Arc<HealthBits>);
 struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
+    fault: Current,
 }
 
 impl Health {
@@ -58,6 +59,17 @@ impl Health {
     #[allow(clippy::must_use_candidate, reason = "only who tells people needs to know whether it is news")]
     pub fn set_mute(&self, mute: bool) -> bool {
         self.0.mute.swap(mute, Ordering::Relaxed) != mute
+    }
+
+    /// Why the database can't be read, while it can't.
+    #[must_use]
+    pub fn fault(&self) -> Option<Degraded> {
+        self.0.fault.get()
+    }
+
+    /// Notes whether the database can be read.
+    pub fn set_fault(&self, fault: Option<Degraded>) {
+        self.0.fault.set(fault);
     }
 
     fn set_watching(&self, watching: bool) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use tokio::sync::mpsc::Sender;
 
@@ -11,11 +12,20 @@ use crate::event::Reading;
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
 
+/// A reading in the lane.
+#[derive(Debug)]
+pub struct Queued {
+    /// What is told.
+    pub reading: Reading,
+    /// When it was read.
+    pub at: Instant,
+}
+
 /// The sending end of a lane, as the reader holds it.
 #[derive(Clone, Debug)]
 pub struct LaneSender {
     /// Readings for the lane, bounded.
-    pub readings: Sender<Reading>,
+    pub readings: Sender<Queued>,
     /// Set while the lane is full, so that it wakes the reader once it has room.
     pub starved: Arc<AtomicBool>,
     /// Bytes of the rows that wait in the lane.
@@ -58,6 +68,15 @@ impl LaneSender {
             capacity: self.readings.max_capacity(),
             most_bytes: self.most_bytes,
         }
+    }
+
+    /// Puts a reading there. Room was asked for, and only one thread sends. A lane that has ended is found by
+    /// `is_closed`.
+    pub(super) fn send(&self, reading: Reading) {
+        if let Reading::Row(row) = &reading {
+            self.waiting.fetch_add(row.bytes(), Ordering::SeqCst);
+        }
+        let _ = self.readings.try_send(Queued { reading, at: Instant::now() });
     }
 
     /// Whether a row and what may follow it fit. Arranges to be woken where they do not.

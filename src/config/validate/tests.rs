@@ -63,6 +63,7 @@ fn every_table_refuses_an_unknown_key() {
         "[deliver.auth.file]\npath = 'p'",
         "[deliver.auth.command]\nargv = ['a']",
         "[state]",
+        "[status]",
         "[[mirror]]\nconversation = 'c'\nsession = 's'",
     ] {
         let found = messages(&format!("{table}\nzzz = 1"));

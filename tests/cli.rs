@@ -14,8 +14,8 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 9] =
-    ["demo", "run", "attach", "check", "dead-letters", "serve", "schema", "completions", "man"];
+const SUBCOMMANDS: [&str; 10] =
+    ["demo", "run", "attach", "check", "status", "dead-letters", "serve", "schema", "completions", "man"];
 
 /// What of the environment would change an answer.
 const VARIABLES: [&str; 7] = [
@@ -128,6 +128,11 @@ fn a_launch_that_cannot_be_and_a_key_given_twice() {
 fn a_pattern_that_is_none_is_shown_with_the_reason() {
     broken("11_patterns");
     broken("12_patterns");
+}
+
+#[test]
+fn a_status_that_others_could_see_is_refused() {
+    broken("13_status");
 }
 
 #[test]

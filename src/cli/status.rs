@@ -11,7 +11,7 @@ use hermes_mirror::state::{dir, socket};
 use hermes_mirror::status::{self, Bars, Snapshot, VERSION};
 use serde_json::json;
 
-use super::output;
+use super::output::{self, safe_json};
 use super::resolve::load_if_any;
 
 /// How often it is asked with `--watch`.
@@ -90,7 +90,8 @@ fn show(arguments: &Status, directory: &Path, before: &str) -> anyhow::Result<Ex
         None => (format!("not running: nobody answers at {}\n", socket::path(directory).display()), 1),
         Some(answer) => {
             let snapshot = read(answer)?;
-            let text = if arguments.json { format!("{answer}\n") } else { status::text(&snapshot, bars()) };
+            let text =
+                if arguments.json { safe_json(answer) + "\n" } else { status::text(&snapshot, bars()) };
             (text, if snapshot.well { 0 } else { UNWELL })
         }
     };

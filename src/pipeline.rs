@@ -24,6 +24,7 @@ use crate::stats::Stats;
 
 pub mod prospect;
 pub mod replay;
+pub mod tail;
 
 mod lane;
 mod lanes;

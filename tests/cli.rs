@@ -14,8 +14,19 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 10] =
-    ["demo", "run", "attach", "check", "status", "dead-letters", "serve", "schema", "completions", "man"];
+const SUBCOMMANDS: [&str; 11] = [
+    "demo",
+    "run",
+    "attach",
+    "check",
+    "status",
+    "tail",
+    "dead-letters",
+    "serve",
+    "schema",
+    "completions",
+    "man",
+];
 
 /// What of the environment would change an answer.
 const VARIABLES: [&str; 7] = [

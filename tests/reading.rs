@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hermes_mirror::event::Reading;
@@ -11,8 +10,7 @@ use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
 use hermes_mirror::stage::detect::Health;
 use hermes_mirror::stage::feed::{Feed, Target};
 use hermes_mirror::stage::memory::Delivered;
-use hermes_mirror::stage::pressure::{LaneSender, Queued};
-use hermes_mirror::stage::recall::Recall;
+use hermes_mirror::stage::pressure::{self, Queued};
 use hermes_mirror::stats::Stats;
 use support::hermes_db::{HermesDb, Kept, Summary};
 
@@ -25,14 +23,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         db.turn("s", "q", "a");
     }
     db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
-    let (readings, mut lane) = tokio::sync::mpsc::channel(4);
-    let lane_sender = LaneSender {
-        readings,
-        starved: Arc::default(),
-        waiting: Arc::default(),
-        most_bytes: u64::MAX,
-        recall: Recall::default(),
-    };
+    let (lane_sender, mut lane) = pressure::lane(3, u64::MAX);
     let target = Target::Session(HermesSessionId::new("s"));
     let delivered = Delivered {
         range: Box::new(|_| Vec::new()),

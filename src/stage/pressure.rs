@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::recall::Recall;
 use crate::event::Reading;
@@ -56,6 +56,14 @@ impl Pressure {
             && waiting <= self.most_bytes / 2
             && self.starved.swap(false, Ordering::SeqCst)
     }
+}
+
+/// A lane's two ends. It has room for `rows` rows, and for what may follow one, beyond those that are to wait.
+#[must_use]
+pub fn lane(rows: usize, most_bytes: u64) -> (LaneSender, Receiver<Queued>) {
+    let (readings, queue) = mpsc::channel(rows.saturating_add(1));
+    let (starved, waiting) = (Arc::default(), Arc::default());
+    (LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() }, queue)
 }
 
 impl LaneSender {

@@ -5,6 +5,7 @@ pub mod config;
 pub mod demo;
 pub mod event;
 pub mod hermes;
+pub mod hooks;
 pub mod ids;
 pub mod loopback;
 pub mod omnigent;

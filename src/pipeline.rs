@@ -14,8 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Config};
 use crate::hermes::{self, Source};
+use crate::hooks::{self, Hooks};
 use crate::omnigent::{Client, ClientError};
-use crate::stage::detect::{Detect, Health};
+use crate::stage::detect::Detect;
 use crate::stage::feed::Feed;
 use crate::stage::read::{Control, Reader};
 use crate::stage::wake::{self, Waker, Wakes};
@@ -87,6 +88,7 @@ pub struct Pipeline {
     waker: Waker,
     wakes: Wakes,
     stats: Arc<Stats>,
+    hooks: Hooks,
 }
 
 impl Pipeline {
@@ -114,7 +116,8 @@ impl Pipeline {
         let client = Client::new(&config.deliver, Box::new(environment))?;
         let places = Places::open(&config.state, locks)?;
         let (waker, wake_receiver) = wake::channel();
-        let stats = Stats::new(database.clone(), client.address().to_string(), Health::default());
+        let (teller, hooks) = hooks::hooks(&config.hooks);
+        let stats = Stats::new(database.clone(), client.address().to_string(), teller);
         let config = Arc::new(config);
         let common = Common {
             client,
@@ -126,7 +129,7 @@ impl Pipeline {
         };
         let mirrors = config.mirror.iter().map(|mirror| Mirror::open(mirror, &common, &places));
         let mirrors = mirrors.collect::<Result<_, _>>()?;
-        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver, stats: common.stats })
+        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver, stats: common.stats, hooks })
     }
 
     /// What it counts, to be watched while it runs.
@@ -155,6 +158,7 @@ impl Pipeline {
         let detector = Detect::new(self.database.clone(), detect, self.waker.clone(), health);
         let watching = spawn_detector(detector, stopped)?;
         let pilot = Pilot::new(self.mirrors, orders, self.waker);
+        let hooks = self.hooks.start();
 
         tokio::pin!(shutdown);
         let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
@@ -173,6 +177,7 @@ impl Pipeline {
             tokio::select! { () = tokio::time::sleep(patience) => {}, () = hurry => {} }
         };
         let drain = lanes.drain(deadline).await;
+        hooks.finish().await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
         Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
     }

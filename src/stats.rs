@@ -8,13 +8,18 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::ids::{ConversationId, HermesSessionId, MessageId};
+use crate::hooks::{Details, Kind, Teller};
+use crate::ids::{ConversationId, HermesSessionId, MessageId, ResponseId};
 use crate::stage::degraded::{Current, Degraded};
+use crate::stage::deliver::now_ms;
 use crate::stage::detect::Health;
 
 mod latency;
 
 pub use latency::{BOUNDS_US, Latency};
+
+/// For how long it is worth telling somebody of a row, in ms.
+const NEWS_MS: i64 = 60_000;
 
 /// The figures of a pipeline.
 #[derive(Debug)]
@@ -25,20 +30,22 @@ pub struct Stats {
     pub server: String,
     /// What is known of the source.
     pub health: Health,
+    teller: Teller,
     mirrors: Mutex<Vec<Weak<MirrorStats>>>,
 }
 
 impl Stats {
-    /// The figures of a pipeline without mirrors.
+    /// The figures of a pipeline without mirrors, which tells `teller` what happens.
     #[must_use]
-    pub fn new(database: PathBuf, server: String, health: Health) -> Self {
-        Self { database, server, health, mirrors: Mutex::default() }
+    pub fn new(database: PathBuf, server: String, teller: Teller) -> Self {
+        let health = Health::telling(teller.clone());
+        Self { database, server, health, teller, mirrors: Mutex::default() }
     }
 
     /// Those of one more mirror, which are shown for as long as somebody has them.
     #[must_use]
     pub fn add(&self, conversation: ConversationId) -> Arc<MirrorStats> {
-        let stats = Arc::new(MirrorStats::new(conversation));
+        let stats = Arc::new(MirrorStats::new(conversation, self.teller.clone()));
         locked(&self.mirrors).push(Arc::downgrade(&stats));
         stats
     }
@@ -56,12 +63,13 @@ impl Stats {
 #[derive(Debug)]
 pub struct MirrorStats {
     conversation: ConversationId,
+    teller: Teller,
     /// Changes with the session, never with a row.
     session: Mutex<Option<HermesSessionId>>,
     /// Why nothing is delivered.
-    pub held: Current,
+    held: Current,
     /// Why nothing is written down.
-    pub unwritten: Current,
+    unwritten: Current,
     /// The newest row of the database, whoever's it is.
     newest: AtomicI64,
     /// How far it has read: rows of its own and of others.
@@ -89,9 +97,10 @@ pub struct MirrorStats {
 }
 
 impl MirrorStats {
-    fn new(conversation: ConversationId) -> Self {
+    fn new(conversation: ConversationId, teller: Teller) -> Self {
         Self {
             conversation,
+            teller,
             session: Mutex::default(),
             held: Current::default(),
             unwritten: Current::default(),
@@ -151,6 +160,46 @@ impl MirrorStats {
         self.rows_passed.store(self.rows_read.load(Ordering::Relaxed), Ordering::Relaxed);
         self.held.set(None);
         self.unwritten.set(None);
+    }
+
+    /// Nothing is delivered from now on, for this reason; or it is again.
+    pub fn hold(&self, why: Option<Degraded>) {
+        self.tell_why(self.held.set(why));
+    }
+
+    /// Nothing can be written down from now on; or it can again.
+    pub fn leave_unwritten(&self, unwritten: bool) {
+        self.tell_why(self.unwritten.set(unwritten.then_some(Degraded::Unwritten)));
+    }
+
+    fn tell_why(&self, why: Option<Degraded>) {
+        if let Some(why) = why {
+            self.teller.tell(Kind::Degraded, || self.details(("REASON", why.name().to_owned())));
+        }
+    }
+
+    /// A turn has ended, and its last item is delivered.
+    pub fn turn_ended(&self, turn: &ResponseId) {
+        self.tell_of_turn(Kind::TurnEnd, turn);
+    }
+
+    /// The model has asked the person something.
+    pub fn waits_for_the_person(&self, turn: &ResponseId) {
+        self.tell_of_turn(Kind::Waiting, turn);
+    }
+
+    /// What a backlog holds is no news.
+    fn tell_of_turn(&self, kind: Kind, turn: &ResponseId) {
+        let written_ms = self.in_hand_at_ms.load(Ordering::Relaxed);
+        if written_ms == 0 || now_ms().saturating_sub(written_ms) <= NEWS_MS {
+            self.teller.tell(kind, || self.details(("TURN", turn.to_string())));
+        }
+    }
+
+    fn details(&self, what: (&'static str, String)) -> Details {
+        let session = locked(&self.session).as_ref().map(|session| ("SESSION", session.to_string()));
+        let conversation = ("CONVERSATION", self.conversation.to_string());
+        [Some(conversation), session, Some(what)].into_iter().flatten().collect()
     }
 
     /// An item was sent and acknowledged, so long after its row was read.
@@ -240,7 +289,7 @@ mod tests {
 
     #[test]
     fn rows_wait_between_the_feed_and_the_end_of_the_lane() {
-        let stats = MirrorStats::new(ConversationId::new("c"));
+        let stats = MirrorStats::new(ConversationId::new("c"), Teller::default());
         stats.row_read(MessageId::new(7), 1.5);
         stats.row_read(MessageId::new(9), 2.5);
         stats.row_taken(1.5);
@@ -255,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_mirror_is_shown_for_as_long_as_it_is_there() {
-        let stats = Stats::new(PathBuf::new(), String::new(), Health::default());
+        let stats = Stats::new(PathBuf::new(), String::new(), Teller::default());
         let (one, other) = (stats.add(ConversationId::new("1")), stats.add(ConversationId::new("2")));
         let shown =
             |stats: &Stats| stats.mirrors().iter().map(|one| one.look().conversation).collect::<Vec<_>>();

@@ -271,7 +271,7 @@ fn the_schema_is_json_and_lists_every_table() {
     let tables: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     assert_eq!(
         tables,
-        ["source", "detect", "read", "transform", "turns", "deliver", "state", "status", "mirror"]
+        ["source", "detect", "read", "transform", "turns", "deliver", "state", "status", "hooks", "mirror"]
     );
     let deliver = &schema["$defs"]["Deliver"]["properties"];
     assert!(deliver["retry"].is_object() && deliver["auth"].is_object());

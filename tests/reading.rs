@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hermes_mirror::event::Reading;
 use hermes_mirror::hermes::{Limits, Source};
+use hermes_mirror::hooks::Teller;
 use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
-use hermes_mirror::stage::detect::Health;
 use hermes_mirror::stage::feed::{Feed, Target};
 use hermes_mirror::stage::memory::Delivered;
 use hermes_mirror::stage::pressure::{self, Queued};
@@ -31,7 +31,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         undone: Box::new(|_| Vec::new()),
     };
     let free = Box::new(|_: &HermesSessionId| false);
-    let stats = Stats::new(db.path.clone(), String::new(), Health::default()).add(ConversationId::new("c"));
+    let stats = Stats::new(db.path.clone(), String::new(), Teller::default()).add(ConversationId::new("c"));
     let mut feed = Feed::new(ConversationId::new("c"), target, None, lane_sender, free, delivered, stats);
     let mut source = Source::new(db.path.clone(), Duration::ZERO);
     let open = &*source.open().unwrap();

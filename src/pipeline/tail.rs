@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::event::{Item, Post, Reading, Step, Wake};
 use crate::hermes::Source;
+use crate::hooks::Teller;
 use crate::ids::{ConversationId, HermesSessionId, MessageId, ResponseId};
-use crate::stage::detect::{Detect, Health};
+use crate::stage::detect::Detect;
 use crate::stage::feed::{Feed, Target};
 use crate::stage::memory::Delivered;
 use crate::stage::pressure::{self, Pressure, Queued};
@@ -49,7 +50,7 @@ pub async fn tail(
 ) -> Result<(), PipelineError> {
     let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
     let conversation = ConversationId::new(NO_CONVERSATION);
-    let stats = Stats::new(database.clone(), String::new(), Health::default());
+    let stats = Stats::new(database.clone(), String::new(), Teller::default());
     let (lane, mut queue) = pressure::lane(config.deliver.queue_rows, config.read.batch_bytes);
     let mut strip = Strip::new(config, lane.pressure(), lane.recall.clone());
     let feed = Feed::new(
@@ -61,12 +62,12 @@ pub async fn tail(
         nothing(),
         stats.add(conversation),
     );
-    let (waker, wakes) = wake::channel();
+    let (waker, woken) = wake::channel();
     let (orders, control) = crossbeam_channel::unbounded();
     let source = Source::new(database.clone(), Duration::from_millis(config.read.busy_ms));
     let (detect, health) = (config.detect.clone(), stats.health.clone());
     let reader =
-        Reader::new(source, detect.clone(), &config.read, wakes, control, vec![feed], health.clone());
+        Reader::new(source, detect.clone(), &config.read, woken, control, vec![feed], health.clone());
     let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
     let read_done = spawn_reader(reader, Mode::Follow, stopped.clone())?;
     let watching = spawn_detector(Detect::new(database, detect, waker.clone(), health), stopped)?;

@@ -106,9 +106,12 @@ impl From<&SourceError> for Degraded {
 pub struct Current(AtomicU8);
 
 impl Current {
-    /// Notes a state, or that it is over.
-    pub fn set(&self, state: Option<Degraded>) {
-        self.0.store(state.map_or(0, |state| state as u8 + 1), Ordering::Relaxed);
+    /// Notes a state, or that it is over. Returns the state if it is news.
+    #[allow(clippy::must_use_candidate, reason = "only who tells people needs to know whether it is news")]
+    pub fn set(&self, state: Option<Degraded>) -> Option<Degraded> {
+        let now = state.map_or(0, |state| state as u8 + 1);
+        let before = self.0.swap(now, Ordering::Relaxed);
+        state.filter(|_| before != now)
     }
 
     /// The state.
@@ -128,8 +131,9 @@ mod tests {
         let current = Current::default();
         assert_eq!(current.get(), None);
         for state in Degraded::ALL {
-            current.set(Some(state));
+            assert_eq!(current.set(Some(state)), Some(state));
             assert_eq!(current.get(), Some(state));
+            assert_eq!(current.set(Some(state)), None, "it is no news");
         }
         current.set(None);
         assert_eq!(current.get(), None);

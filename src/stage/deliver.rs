@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config;
 use crate::event::{Delivery, Item, Notice, Outcome, Post};
+use crate::hermes::tool_calls::waits_for_the_person;
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
@@ -118,7 +119,10 @@ impl Deliver {
                 Post::Running { .. } | Post::Usage(_) | Post::Notice(_) => {
                     let _ = self.send_once(post).await;
                 }
-                Post::Idle { turn, .. } => record.edge = Some((turn.clone(), self.close(turn).await)),
+                Post::Idle { turn, .. } => {
+                    record.edge = Some((turn.clone(), self.close(turn).await));
+                    self.stats.turn_ended(turn);
+                }
                 Post::Item { item: Item::Reasoning { .. }, .. } => {
                     // Live only, never stored: beside an item that is there already it would flash.
                     if !self.doubt.expects_stored_items() {
@@ -156,6 +160,9 @@ impl Deliver {
         let (kind, turn) = (item.name(), turn.clone());
         match settled.outcome {
             Outcome::Delivered(id) => {
+                if matches!(item, Item::FunctionCall { name, .. } if waits_for_the_person(name)) {
+                    self.stats.waits_for_the_person(&turn);
+                }
                 let digest = digest(item);
                 record.item = Some(DeliveredItem { row, place, kind, digest, turn, id });
             }

@@ -27,6 +27,7 @@ use crate::event::Wake;
 #[cfg(target_os = "macos")]
 use crate::hermes::with_suffix;
 use crate::hermes::{Identity, resolved};
+use crate::hooks::{Kind, Teller};
 
 /// How long to wait before a refused watch is asked for again.
 const WATCH_RETRY: Duration = Duration::from_secs(30);
@@ -40,9 +41,16 @@ struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
     fault: Current,
+    teller: Teller,
 }
 
 impl Health {
+    /// Nothing is known yet; what is amiss will be told to `teller`.
+    #[must_use]
+    pub fn telling(teller: Teller) -> Self {
+        Self(Arc::new(HealthBits { teller, ..HealthBits::default() }))
+    }
+
     /// A watch is registered.
     #[must_use]
     pub fn is_watching(&self) -> bool {
@@ -69,7 +77,9 @@ impl Health {
 
     /// Notes whether the database can be read.
     pub fn set_fault(&self, fault: Option<Degraded>) {
-        self.0.fault.set(fault);
+        if let Some(fault) = self.0.fault.set(fault) {
+            self.0.teller.tell(Kind::Degraded, || vec![("REASON", fault.name().to_owned())]);
+        }
     }
 
     fn set_watching(&self, watching: bool) {

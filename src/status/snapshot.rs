@@ -288,12 +288,12 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::hooks::Teller;
     use crate::ids::{ConversationId, HermesSessionId, MessageId};
-    use crate::stage::detect::Health;
 
     /// A pipeline with one mirror, which has delivered one of two rows.
     pub fn asked() -> (Asked, Arc<MirrorStats>) {
-        let stats = Stats::new(PathBuf::from("/h/state.db"), "http://h".to_owned(), Health::default());
+        let stats = Stats::new(PathBuf::from("/h/state.db"), "http://h".to_owned(), Teller::default());
         let mirror = stats.add(ConversationId::new("conv_\"1"));
         mirror.follows(Some(HermesSessionId::new("s\u{1b}[2J")));
         for row in [3, 4] {
@@ -321,13 +321,13 @@ pub(super) mod tests {
         assert_eq!(state(&asked), (State::CatchingUp, None, true));
         asked.stats.health.set_fault(Some(Degraded::Locked));
         assert_eq!(state(&asked), (State::Degraded, Some("locked".to_owned()), false));
-        mirror.held.set(Some(Degraded::LoggedOut));
+        mirror.hold(Some(Degraded::LoggedOut));
         assert_eq!(state(&asked), (State::Held, Some("log in".to_owned()), false));
-        mirror.held.set(Some(Degraded::Parked));
+        mirror.hold(Some(Degraded::Parked));
         assert_eq!(state(&asked), (State::Parked, None, false));
         asked.stats.health.set_fault(None);
-        mirror.held.set(None);
-        mirror.unwritten.set(Some(Degraded::Unwritten));
+        mirror.hold(None);
+        mirror.leave_unwritten(true);
         assert_eq!(state(&asked), (State::Degraded, Some("unwritten".to_owned()), false));
         mirror.lane_ended();
         mirror.follows(None);

@@ -115,7 +115,7 @@ impl Trouble {
         let mut left = self.backoff.next(fault.retry_after);
         if reason == Reason::NoConversation && self.since.elapsed() >= PATIENCE {
             left = PARKED;
-            self.stats.held.set(Some(Degraded::Parked));
+            self.stats.hold(Some(Degraded::Parked));
         }
         let from = Clocks::now();
         while !left.is_zero() {
@@ -139,7 +139,7 @@ impl Trouble {
             return;
         }
         self.since = Instant::now();
-        self.stats.held.set(Some(reason.into()));
+        self.stats.hold(Some(reason.into()));
         match reason {
             Reason::Unreachable => tracing::warn!(%conversation, "{fault}; trying again, nothing is lost"),
             Reason::LoggedOut => {
@@ -154,7 +154,7 @@ impl Trouble {
     /// The server has answered as it should.
     pub fn is_over(&mut self) {
         if self.reason.take().is_some() {
-            self.stats.held.set(None);
+            self.stats.hold(None);
             let failed_attempts = self.backoff.tries();
             tracing::info!(conversation = %self.conversation, failed_attempts, "delivering again");
         }
@@ -168,13 +168,13 @@ impl Trouble {
         match error {
             None => {
                 if std::mem::take(&mut self.state_fails) {
-                    self.stats.unwritten.set(None);
+                    self.stats.leave_unwritten(false);
                     tracing::info!(%conversation, "the state is being written again");
                 }
             }
             Some(error) => {
                 if !std::mem::replace(&mut self.state_fails, true) {
-                    self.stats.unwritten.set(Some(Degraded::Unwritten));
+                    self.stats.leave_unwritten(true);
                     tracing::error!(%conversation, "{error}; delivery goes on for a few items, then waits");
                 }
             }

@@ -188,10 +188,13 @@ impl MirrorStats {
         self.tell_of_turn(Kind::Waiting, turn);
     }
 
-    /// What a backlog holds is no news.
+    /// What a backlog holds, or an earlier run has left, is no news.
     fn tell_of_turn(&self, kind: Kind, turn: &ResponseId) {
-        let written_ms = self.in_hand_at_ms.load(Ordering::Relaxed);
-        if written_ms == 0 || now_ms().saturating_sub(written_ms) <= NEWS_MS {
+        let written_ms = match self.in_hand_at_ms.load(Ordering::Relaxed) {
+            0 => self.last_row_at_ms.load(Ordering::Relaxed),
+            in_hand => in_hand,
+        };
+        if now_ms().saturating_sub(written_ms) <= NEWS_MS {
             self.teller.tell(kind, || self.details(("TURN", turn.to_string())));
         }
     }
@@ -286,6 +289,8 @@ fn to_ms(seconds: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
+    use crate::hooks::hooks;
 
     #[test]
     fn rows_wait_between_the_feed_and_the_end_of_the_lane() {
@@ -300,6 +305,24 @@ mod tests {
         assert_eq!((stats.look().rows_waiting, stats.look().in_hand_at_ms), (1, 0));
         stats.lane_ended();
         assert_eq!(stats.look().rows_waiting, 0, "they are read again");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_run_left_is_no_news() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("told");
+        let argv = ["sh", "-c", "echo $HERMES_MIRROR_TURN >> $0"].map(str::to_owned);
+        let argv = argv.into_iter().chain([file.display().to_string()]).collect();
+        let (teller, hooks) = hooks(&config::Hooks { turn_end: Some(argv), ..config::Hooks::default() });
+        let running = hooks.start();
+        let stats = MirrorStats::new(ConversationId::new("c"), teller);
+        stats.turn_ended(&ResponseId::new("left"));
+        tokio::task::yield_now().await;
+        #[allow(clippy::cast_precision_loss, reason = "ms since the epoch are far below 2^52")]
+        stats.row_read(MessageId::new(1), now_ms() as f64 / 1_000.0);
+        stats.turn_ended(&ResponseId::new("new"));
+        running.finish().await;
+        assert_eq!(crate::state::dir::read(&file).as_deref(), Some("new\n"));
     }
 
     #[test]

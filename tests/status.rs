@@ -8,13 +8,14 @@ mod support;
 #[path = "support/request.rs"]
 mod request;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
 use std::time::Instant;
 
 use serde_json::Value;
 use support::fault::Fault;
-use support::hermes_db::Message;
+use support::hermes_db::{HermesDb, Message};
 use support::mirror::{Mirror, PATIENCE, World};
 
 /// `run` over one mirror of this world's session.
@@ -53,9 +54,10 @@ fn ask_until(world: &World, holds: impl Fn(&Value) -> bool) -> (Option<i32>, Val
 #[test]
 fn a_running_mirror_says_how_it_stands() {
     let world = World::new();
-    let mut db = world.hermes();
+    let mut db = HermesDb::create(&world.db_path());
     let mirror = run(&world);
     ask_until(&world, |answer| answer["mirrors"][0]["state"] == "discovering");
+    db.session("s", Some(&world.workspace()));
     db.turn("s", "q", "my key is ghp_0123456789abcdefghijABCDEFGHIJ012345");
     let (code, answer) = ask_until(&world, |answer| answer["mirrors"][0]["items"]["delivered"] == 2);
     assert_eq!(
@@ -192,4 +194,24 @@ fn a_page_that_cannot_be_had_stops_no_mirror() {
     let (_, answer) = ask_until(&world, |answer| answer["mirrors"][0]["items"]["delivered"] == 2);
     assert_eq!(answer["page"], Value::Null);
     mirror.stop();
+}
+
+#[test]
+fn one_that_a_runner_started_is_found_by_its_bridge_directory_and_can_be_watched() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    mirror.wait_for_log("started");
+    let mut command = world.command();
+    command.args(["status", "--json", "--watch", "--state-dir"]).arg(world.bridge("a"));
+    let mut watching = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["mirrors"][0]["conversation"], world.conversation.as_str());
+    db.turn("s", "q", "a");
+    while next()["mirrors"][0]["items"]["delivered"] != 2 {}
+    mirror.stop();
+    while next()["running"] != false {}
+    watching.kill().unwrap();
+    watching.wait().unwrap();
 }

@@ -51,6 +51,12 @@ fn ask_until(world: &World, holds: impl Fn(&Value) -> bool) -> (Option<i32>, Val
     }
 }
 
+/// Whether the first turn is delivered, its edge too.
+fn is_done(answer: &Value) -> bool {
+    let one = &answer["mirrors"][0];
+    one["state"] == "live" && one["items"]["delivered"] == 2
+}
+
 #[test]
 fn a_running_mirror_says_how_it_stands() {
     let world = World::new();
@@ -66,7 +72,7 @@ fn a_running_mirror_says_how_it_stands() {
     );
     assert_eq!(answer["pid"], mirror.pid());
     assert_eq!(answer["source"]["fault"], Value::Null);
-    let (_, answer) = ask_until(&world, |answer| answer["mirrors"][0]["state"] == "live");
+    let (_, answer) = ask_until(&world, is_done);
     let one = &answer["mirrors"][0];
     assert_eq!((&one["conversation"], &one["session"]), (&world.conversation.clone().into(), &"s".into()));
     assert_eq!((&one["rows"]["read"], &one["rows"]["waiting"]), (&2.into(), &0.into()));
@@ -152,7 +158,7 @@ fn the_page_tells_people_and_machines_the_same_and_nobody_from_elsewhere() {
     let mut db = world.hermes();
     let mirror = run(&world);
     db.turn("s", "q", "a");
-    let (_, answer) = ask_until(&world, |answer| answer["mirrors"][0]["state"] == "live");
+    let (_, answer) = ask_until(&world, is_done);
     let page = answer["page"].as_str().unwrap();
     let address: SocketAddr = page.strip_prefix("http://").unwrap().trim_end_matches('/').parse().unwrap();
     let get = |path: &str| request::request(address, "GET", path, None).unwrap();

@@ -19,6 +19,8 @@ mod resolve;
 mod run;
 mod schema;
 mod serve;
+mod status;
+mod tail;
 pub mod telemetry;
 mod when;
 mod world;
@@ -55,6 +57,10 @@ pub enum Command {
     Attach(attach::Attach),
     /// Say what is wrong before it hurts: first the configuration, then the world around it
     Check(check::Check),
+    /// Say how a running mirror stands
+    Status(status::Status),
+    /// Show a session's items on the terminal, as they would be sent
+    Tail(tail::Tail),
     /// See what the server would not take, send it again or throw it away
     DeadLetters(dead_letters::DeadLetters),
     /// Keep conversations and show them on a page, for people without Omnigent
@@ -81,6 +87,8 @@ pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),
+        Command::Status(arguments) => return status::run(&arguments),
+        Command::Tail(arguments) => tail::run(arguments)?,
         Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
         Command::Serve(arguments) => serve::run(arguments)?,
         Command::Schema => schema::run()?,

@@ -2,6 +2,7 @@
 //!
 //! [`load`] reads and validates a file; what a stage gets is its own table, already valid.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -49,6 +50,10 @@ pub struct Config {
     pub deliver: Deliver,
     /// Where the mirror keeps its own files.
     pub state: State,
+    /// Where a running mirror shows how it stands.
+    pub status: Status,
+    /// Commands of your own, run when something happens.
+    pub hooks: Hooks,
     /// One for each conversation to feed.
     pub mirror: Vec<Mirror>,
 }
@@ -302,6 +307,35 @@ pub struct State {
     /// Where cursors of mirrors without a bridge directory are kept.
     /// Default: `$XDG_STATE_HOME/hermes-mirror`, else `~/.local/state/hermes-mirror`.
     pub dir: Option<PathBuf>,
+}
+
+/// `[status]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Status {
+    /// Where a page shows how the mirrors stand, and `/healthz`, `/metrics` and `/status.json` tell it to machines:
+    /// `127.0.0.1:PORT` or `[::1]:PORT`, nothing that another machine could reach. Default: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// `[hooks]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hooks {
+    /// Program and arguments, no shell: run when a turn has ended and its last item is delivered.
+    pub turn_end: Option<Vec<String>>,
+    /// The same, when the model has asked you something and waits.
+    pub waiting: Option<Vec<String>>,
+    /// The same, when a mirror is held or degraded from then on.
+    pub degraded: Option<Vec<String>>,
+    /// How long a command may take before it is killed, in ms (100 to 600000).
+    pub timeout_ms: u64,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { turn_end: None, waiting: None, degraded: None, timeout_ms: 10_000 }
+    }
 }
 
 /// `[[mirror]]`

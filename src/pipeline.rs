@@ -14,15 +14,18 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Config};
 use crate::hermes::{self, Source};
+use crate::hooks::{self, Hooks};
 use crate::omnigent::{Client, ClientError};
-use crate::stage::detect::{Detect, Health};
+use crate::stage::detect::Detect;
 use crate::stage::feed::Feed;
 use crate::stage::read::{Control, Reader};
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::{StateError, dir};
+use crate::stats::Stats;
 
 pub mod prospect;
 pub mod replay;
+pub mod tail;
 
 mod lane;
 mod lanes;
@@ -84,6 +87,8 @@ pub struct Pipeline {
     mirrors: Vec<Mirror>,
     waker: Waker,
     wakes: Wakes,
+    stats: Arc<Stats>,
+    hooks: Hooks,
 }
 
 impl Pipeline {
@@ -111,6 +116,8 @@ impl Pipeline {
         let client = Client::new(&config.deliver, Box::new(environment))?;
         let places = Places::open(&config.state, locks)?;
         let (waker, wake_receiver) = wake::channel();
+        let (teller, hooks) = hooks::hooks(&config.hooks);
+        let stats = Stats::new(database.clone(), client.address().to_string(), teller);
         let config = Arc::new(config);
         let common = Common {
             client,
@@ -118,10 +125,17 @@ impl Pipeline {
             config: Arc::clone(&config),
             configured_model: hermes::configured_beside(&database),
             database: database.clone(),
+            stats: Arc::new(stats),
         };
         let mirrors = config.mirror.iter().map(|mirror| Mirror::open(mirror, &common, &places));
         let mirrors = mirrors.collect::<Result<_, _>>()?;
-        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver })
+        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver, stats: common.stats, hooks })
+    }
+
+    /// What it counts, to be watched while it runs.
+    #[must_use]
+    pub fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
@@ -135,7 +149,7 @@ impl Pipeline {
         let (orders, control) = crossbeam_channel::unbounded();
         let mut lanes = Lanes::default();
         let feeds: Vec<Feed> = self.mirrors.iter().map(|mirror| mirror.feed(lanes.start(mirror))).collect();
-        let health = Health::default();
+        let health = self.stats.health.clone();
         let source = Source::new(self.database.clone(), Duration::from_millis(self.config.read.busy_ms));
         let (detect, read) = (self.config.detect.clone(), &self.config.read);
         let reader = Reader::new(source, detect.clone(), read, self.wakes, control, feeds, health.clone());
@@ -144,6 +158,7 @@ impl Pipeline {
         let detector = Detect::new(self.database.clone(), detect, self.waker.clone(), health);
         let watching = spawn_detector(detector, stopped)?;
         let pilot = Pilot::new(self.mirrors, orders, self.waker);
+        let hooks = self.hooks.start();
 
         tokio::pin!(shutdown);
         let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
@@ -162,6 +177,7 @@ impl Pipeline {
             tokio::select! { () = tokio::time::sleep(patience) => {}, () = hurry => {} }
         };
         let drain = lanes.drain(deadline).await;
+        hooks.finish().await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
         Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
     }

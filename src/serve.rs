@@ -24,7 +24,6 @@ use tokio::sync::watch;
 
 mod answer;
 mod event;
-mod guard;
 mod page;
 mod routes;
 mod store;

@@ -6,6 +6,7 @@ pub mod dir;
 pub mod keeper;
 pub mod ledger;
 pub mod lock;
+pub mod socket;
 
 use std::io;
 use std::path::PathBuf;

@@ -2,16 +2,16 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hermes_mirror::event::Reading;
 use hermes_mirror::hermes::{Limits, Source};
+use hermes_mirror::hooks::Teller;
 use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
 use hermes_mirror::stage::feed::{Feed, Target};
 use hermes_mirror::stage::memory::Delivered;
-use hermes_mirror::stage::pressure::LaneSender;
-use hermes_mirror::stage::recall::Recall;
+use hermes_mirror::stage::pressure::{self, Queued};
+use hermes_mirror::stats::Stats;
 use support::hermes_db::{HermesDb, Kept, Summary};
 
 #[test]
@@ -23,14 +23,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         db.turn("s", "q", "a");
     }
     db.compact_by_fork("s", "child", Kept { head: 0, tail: 2 }, Summary::Row("sum"));
-    let (readings, mut lane) = tokio::sync::mpsc::channel(4);
-    let lane_sender = LaneSender {
-        readings,
-        starved: Arc::default(),
-        waiting: Arc::default(),
-        most_bytes: u64::MAX,
-        recall: Recall::default(),
-    };
+    let (lane_sender, mut lane) = pressure::lane(3, u64::MAX);
     let target = Target::Session(HermesSessionId::new("s"));
     let delivered = Delivered {
         range: Box::new(|_| Vec::new()),
@@ -38,7 +31,8 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         undone: Box::new(|_| Vec::new()),
     };
     let free = Box::new(|_: &HermesSessionId| false);
-    let mut feed = Feed::new(ConversationId::new("c"), target, None, lane_sender, free, delivered);
+    let stats = Stats::new(db.path.clone(), String::new(), Teller::default()).add(ConversationId::new("c"));
+    let mut feed = Feed::new(ConversationId::new("c"), target, None, lane_sender, free, delivered, stats);
     let mut source = Source::new(db.path.clone(), Duration::ZERO);
     let open = &*source.open().unwrap();
     feed.bind(open, &[]).unwrap();
@@ -47,7 +41,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
     assert!(!feed.take(open, &scan.rows, scan.more).unwrap(), "the lane is full before the parent's end");
     // The lane delivers all it has before the reader goes on.
     let mut rows = 0;
-    while let Ok(reading) = lane.try_recv() {
+    while let Ok(Queued { reading, .. }) = lane.try_recv() {
         rows += usize::from(matches!(reading, Reading::Row(_)));
     }
     assert!(rows < 10);

@@ -1,22 +1,19 @@
 //! `dead-letters`: what a server would not take, for a person to look at, send again or throw away.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use hermes_mirror::config::{self, Config};
 use hermes_mirror::state::dir;
 use hermes_mirror::state::ledger::{self, DeadLetter};
 
 use super::exit::Misuse;
 use super::output;
+use super::resolve::load_if_any;
 
 mod replay;
 mod shown;
-
-/// Read where no `--config` is given, if it is there, as by `run`.
-const USUAL_CONFIG: &str = "pipeline.toml";
 
 const NOTES: &str = "\
 A mirror started by `attach` keeps its ledger in its bridge directory, unless its configuration has `dir` in \
@@ -110,7 +107,7 @@ struct Which {
 /// Does what is asked for.
 pub fn run(arguments: &DeadLetters) -> anyhow::Result<ExitCode> {
     let Place { json, config, state_dir } = &arguments.place;
-    let config = load(config.as_deref())?;
+    let config = load_if_any(config.as_deref())?;
     let directory = state_dir.clone().map_or_else(|| dir::root(&config.state), Ok)?;
     let letters = Letters { found: ledger::DeadLetters::open(&directory)?, directory };
     match &arguments.action {
@@ -123,12 +120,6 @@ pub fn run(arguments: &DeadLetters) -> anyhow::Result<ExitCode> {
         Action::Purge { which } => purge(&letters, which, *json)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn load(named: Option<&Path>) -> anyhow::Result<Config> {
-    let usual = Path::new(USUAL_CONFIG);
-    let path = named.or_else(|| usual.exists().then_some(usual));
-    Ok(path.map(config::load).transpose()?.unwrap_or_default())
 }
 
 /// The letters of a state directory, which may have no ledger.

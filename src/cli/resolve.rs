@@ -1,11 +1,23 @@
 //! From a valid configuration to one that names every place it uses.
 
+use std::path::Path;
+
 use etcetera::BaseStrategy;
 use etcetera::base_strategy::Xdg;
-use hermes_mirror::config::Config;
+use hermes_mirror::config::{self, Config, ConfigError};
 use hermes_mirror::hermes::locate::{self, Location};
 
 use super::exit::Misuse;
+
+/// Read where no `--config` is given, if it is there, as by `run`.
+const USUAL: &str = "pipeline.toml";
+
+/// The configuration that is named, else the one of this directory, else none but the defaults.
+pub fn load_if_any(named: Option<&Path>) -> Result<Config, ConfigError> {
+    let usual = Path::new(USUAL);
+    let path = named.or_else(|| usual.exists().then_some(usual));
+    Ok(path.map(config::load).transpose()?.unwrap_or_default())
+}
 
 /// A configuration in which the paths of state.db and of the state directory stand.
 pub struct Resolved {

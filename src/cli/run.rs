@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use hermes_mirror::config::{self, Config};
 use hermes_mirror::pipeline::{Drain, Mode, Pipeline};
+use hermes_mirror::state::dir;
+use hermes_mirror::status;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -45,7 +47,8 @@ async fn pass_on(mut interrupt: Signal, mut terminate: Signal, to: [oneshot::Sen
 /// Runs the pipeline until a signal, or with `once` until everything that is there is delivered.
 pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
     let mode = if once { Mode::Once } else { Mode::Follow };
-    let drain_ms = config.deliver.drain_ms;
+    let (drain_ms, state_dir) = (config.deliver.drain_ms, dir::root(&config.state)?);
+    let shown = config.status.clone();
     let pipeline = Pipeline::new(config, |name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -53,6 +56,7 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         let (hurry, hurried) = oneshot::channel();
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::spawn(pass_on(interrupt, terminate, [stop, hurry]));
+        let _watch = status::watch(pipeline.stats(), &shown, &state_dir).await;
         tracing::debug!("started");
         let shutdown = async {
             // The sender outlives the pipeline, so this is ready at a signal and no sooner.

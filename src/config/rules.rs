@@ -1,5 +1,7 @@
 //! What single values must be like, wherever they come from: the file or the command line.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use reqwest::Url;
 
 /// Latest start of a terminal, in s since the epoch. Beyond it the value is surely in ms.
@@ -44,6 +46,18 @@ pub fn base_url(value: &str) -> Result<(), ValueError> {
         return wrong("has a `?` or `#` part", "end the address after its path");
     }
     Ok(())
+}
+
+/// Accepts a port of the loopback address, which no other machine can reach.
+pub fn loopback(value: &str) -> Result<SocketAddr, ValueError> {
+    let help = "write `127.0.0.1:PORT`; to look from another machine, use a tunnel such as `ssh -L`";
+    let Ok(address) = value.parse::<SocketAddr>() else {
+        return Err(ValueError { message: "is no address with a port", help });
+    };
+    if ![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&address.ip()) {
+        return Err(ValueError { message: "is an address that other machines may reach", help });
+    }
+    Ok(address)
 }
 
 /// Accepts an id that can stand in a path of the server's API.
@@ -132,6 +146,18 @@ mod tests {
         {
             let error = base_url(bad).unwrap_err();
             assert!(!format!("{error:?} {error}").contains("tok3n"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_status_is_shown_to_this_machine_alone() {
+        for good in ["127.0.0.1:9464", "[::1]:9464", "127.0.0.1:0"] {
+            assert_eq!(loopback(good).map(|address| address.to_string()), Ok(good.to_owned()));
+        }
+        for bad in
+            ["0.0.0.0:1", "[::]:1", "192.168.1.2:1", "127.0.0.2:1", "127.0.0.1", "localhost:1", "9464", ""]
+        {
+            assert!(loopback(bad).is_err(), "{bad}");
         }
     }
 

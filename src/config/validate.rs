@@ -10,8 +10,8 @@ use super::diagnostic::Diagnostic;
 use super::problems::Problems;
 use super::reader::{Context, Found, Reader};
 use super::{
-    Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Egress, Mirror,
-    Pattern, Read, Retry, Source, State, Synthetic, Transform, Turns, rules,
+    Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Egress, Hooks,
+    Mirror, Pattern, Read, Retry, Source, State, Status, Synthetic, Transform, Turns, rules,
 };
 
 /// Reads and validates a file. Relative paths in it begin at its directory, `~/` at the home directory.
@@ -56,6 +56,8 @@ fn config(mut file: Reader<'_>, problems: &Problems<'_>) -> Config {
         turns: turns(file.table("turns")),
         deliver: deliver(file.table("deliver"), problems),
         state: state(file.table("state")),
+        status: status(file.table("status")),
+        hooks: hooks(file.table("hooks")),
         mirror: mirrors(file.tables("mirror"), problems),
     };
     file.finish();
@@ -233,24 +235,25 @@ fn auth_file(mut table: Reader<'_>) -> Option<AuthFile> {
 
 fn auth_command(mut table: Reader<'_>) -> Option<AuthCommand> {
     require(&table, "argv", "[deliver.auth.command]", "add `argv = [\"…\"]`, a program and its arguments");
-    let argv =
-        table.texts("argv", r#"["pass", "show", "omnigent"]"#).and_then(|argv| command_line(&table, argv));
+    let argv = table
+        .texts("argv", r#"["pass", "show", "omnigent"]"#)
+        .and_then(|argv| command_line(&table, "argv", argv));
     table.finish();
     argv.map(|argv| AuthCommand { argv })
 }
 
-fn command_line(table: &Reader<'_>, argv: Found<Vec<Found<String>>>) -> Option<Vec<String>> {
+fn command_line(table: &Reader<'_>, key: &str, argv: Found<Vec<Found<String>>>) -> Option<Vec<String>> {
     let mut arguments = argv.value.into_iter();
     let Some(program) = arguments.next() else {
-        table.refuse("argv", argv.span, &rules::NO_PROGRAM);
+        table.refuse(key, argv.span, &rules::NO_PROGRAM);
         return None;
     };
     if let Err(error) = rules::not_empty(&program.value) {
-        table.refuse("argv", program.span, &error);
+        table.refuse(key, program.span, &error);
         return None;
     }
     let program = if program.value.contains('/') {
-        table.resolve("argv", &program.value, &program.span).to_string_lossy().into_owned()
+        table.resolve(key, &program.value, &program.span).to_string_lossy().into_owned()
     } else {
         program.value
     };
@@ -261,6 +264,30 @@ fn state(mut table: Reader<'_>) -> State {
     let dir = table.path("dir").map(|dir| dir.value);
     table.finish();
     State { dir }
+}
+
+fn status(mut table: Reader<'_>) -> Status {
+    let listen = table.text("listen").and_then(|listen| match rules::loopback(&listen.value) {
+        Ok(address) => Some(address),
+        Err(error) => {
+            table.refuse("listen", listen.span, &error);
+            None
+        }
+    });
+    table.finish();
+    Status { listen }
+}
+
+fn hooks(mut table: Reader<'_>) -> Hooks {
+    let default = Hooks::default();
+    let mut command = |key| {
+        let argv = table.texts(key, r#"["notify-send", "Hermes is done"]"#)?;
+        command_line(&table, key, argv)
+    };
+    let (turn_end, waiting, degraded) = (command("turn_end"), command("waiting"), command("degraded"));
+    let timeout_ms = table.integer("timeout_ms", 100..=600_000, default.timeout_ms);
+    table.finish();
+    Hooks { turn_end, waiting, degraded, timeout_ms }
 }
 
 fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {

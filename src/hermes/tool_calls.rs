@@ -8,6 +8,15 @@ use crate::ids::MessageId;
 /// The name of a call that has none, or that could not be read.
 const UNKNOWN: &str = "unknown";
 
+/// The tool by which the model asks the person something. Its result is the answer.
+const ASKS: &str = "clarify";
+
+/// Whether a call of this tool waits for the person.
+#[must_use]
+pub fn waits_for_the_person(name: &str) -> bool {
+    name == ASKS
+}
+
 /// One call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {

@@ -15,13 +15,14 @@ use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
-use crate::stage::pressure::Pressure;
+use crate::stage::pressure::{Pressure, Queued};
 use crate::stage::recall::Recall;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::Waker;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
+use crate::stats::MirrorStats;
 
 /// What a lane is made of; kept, so that a lane that failed can be made anew.
 pub struct Plan {
@@ -39,6 +40,8 @@ pub struct Plan {
     pub configured_model: Option<String>,
     /// To tell the reader that there is room again.
     pub waker: Waker,
+    /// What it counts.
+    pub stats: Arc<MirrorStats>,
 }
 
 /// How a lane ended.
@@ -66,6 +69,7 @@ pub struct Lane {
     recall: Recall,
     running: Option<Running>,
     announcement: Option<AbortHandle>,
+    stats: Arc<MirrorStats>,
 }
 
 /// When an open turn was last heard of, and last said to be running.
@@ -91,6 +95,7 @@ impl Lane {
             retry: plan.config.deliver.retry.clone(),
             permit,
             recall: recall.clone(),
+            stats: Arc::clone(&plan.stats),
         });
         Self {
             conversation: plan.conversation.clone(),
@@ -98,7 +103,7 @@ impl Lane {
             config: Arc::clone(&plan.config),
             configured_model: plan.configured_model.clone(),
             waker: plan.waker.clone(),
-            transform: Transform::new(&plan.config.transform),
+            transform: Transform::new(&plan.config.transform).counting(Arc::clone(&plan.stats.masked)),
             turns: Turns::new(),
             deliver,
             recovering: Recovering::Done,
@@ -106,11 +111,12 @@ impl Lane {
             recall,
             running: None,
             announcement: None,
+            stats: Arc::clone(&plan.stats),
         }
     }
 
     /// Runs until the reader lets go of the other end and all is delivered.
-    pub async fn run(mut self, readings: Receiver<Reading>) -> End {
+    pub async fn run(mut self, readings: Receiver<Queued>) -> End {
         self.deliver.retry_owed_edges();
         let mut readings = ReceiverStream::new(readings);
         let mut end = End::Delivered;
@@ -119,14 +125,19 @@ impl Lane {
             tokio::select! {
                 biased;
                 reading = readings.next() => {
-                    let Some(reading) = reading else { break };
+                    let Some(Queued { reading, at }) = reading else { break };
                     if self.pressure.eases(&reading, readings.as_ref().len()) {
                         self.waker.wake(Wake::Room);
                     }
                     let row = reading.row();
+                    if let Reading::Row(row) = &reading {
+                        self.stats.row_taken(row.timestamp);
+                    }
+                    self.deliver.note_read(at);
                     let taken = self.take(reading).await;
                     if let Some(row) = row {
                         self.recall.pass(row);
+                        self.stats.row_passed();
                     }
                     if !taken {
                         end = End::FromTheStart;

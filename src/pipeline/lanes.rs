@@ -1,19 +1,16 @@
 //! The lanes' tasks: started, started again, and drained.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::lane::{End, Lane};
 use super::mirror::Mirror;
 use super::supervise;
 use crate::retry::Supervision;
-use crate::stage::pressure::LaneSender;
-use crate::stage::recall::Recall;
+use crate::stage::pressure::{self, LaneSender};
 
 /// The lanes of a pipeline, in the order of its mirrors.
 #[derive(Default)]
@@ -65,13 +62,8 @@ impl Lanes {
         mirror: &Mirror,
         after: Duration,
     ) -> (AbortHandle, oneshot::Receiver<()>, LaneSender) {
-        // Room for a row and what may follow it, beyond the rows that are to wait.
-        let capacity = mirror.plan.config.deliver.queue_rows.saturating_add(1);
-        let (readings, queue) = mpsc::channel(capacity);
-        let starved = Arc::new(AtomicBool::new(false));
-        let waiting = Arc::new(AtomicU64::new(0));
-        let most_bytes = mirror.plan.config.read.batch_bytes;
-        let sender = LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() };
+        let config = &mirror.plan.config;
+        let (sender, queue) = pressure::lane(config.deliver.queue_rows, config.read.batch_bytes);
         let lane = Lane::new(&mirror.plan, sender.pressure(), sender.recall.clone(), mirror.permit());
         let (going, gone) = oneshot::channel::<()>();
         let run = async move {

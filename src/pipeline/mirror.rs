@@ -20,6 +20,7 @@ use crate::state::claims::{Claim, Permit};
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{Account, Key, Ledger};
 use crate::state::{StateError, claims, dir, lock};
+use crate::stats::Stats;
 
 /// Where the mirror's own files are.
 pub struct Places {
@@ -57,6 +58,8 @@ pub struct Common {
     pub configured_model: Option<String>,
     /// The source.
     pub database: PathBuf,
+    /// Where the mirrors' figures are.
+    pub stats: Arc<Stats>,
 }
 
 /// A mirror.
@@ -82,6 +85,7 @@ impl Mirror {
         let key = Key { server, conversation: &conversation, source: &common.database };
         let keeper = Keeper::new(Account::open(&places.ledger, key)?, bridge)?;
         let plan = Plan {
+            stats: common.stats.add(conversation.clone()),
             conversation,
             agent: mirror.agent_name.clone().unwrap_or_else(|| config::DEFAULT_AGENT.to_owned()),
             client: common.client.clone(),
@@ -99,7 +103,9 @@ impl Mirror {
         let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
         let conversation = self.plan.conversation.clone();
         let target = self.target.clone();
-        let feed = Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered());
+        let stats = Arc::clone(&self.plan.stats);
+        let feed =
+            Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered(), stats);
         feed.noting_undos(self.plan.config.turns.undo_note)
     }
 

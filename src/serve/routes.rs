@@ -7,6 +7,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
@@ -17,7 +18,8 @@ use serde_json::{Value, json};
 use super::answer::Refusal;
 use super::store::{ItemsQuery, Session, Store, StoreError};
 use super::stream::{self, Events, Subject};
-use super::{Arrival, Event, Shared, guard, page};
+use super::{Arrival, Event, Shared, page};
+use crate::loopback::{self, Door};
 
 /// The longest body that is read, in bytes: messages hold images.
 const LONGEST_BODY: usize = 64 << 20;
@@ -33,6 +35,7 @@ type Server = State<Arc<Shared>>;
 
 /// All that can be asked.
 pub fn router(shared: Arc<Shared>) -> Router {
+    let door = Door { port: shared.port, refuse: |reason| forbidden(reason).into_response() };
     Router::new()
         .route("/health", get(health))
         .route("/v1/agents", get(agents))
@@ -47,8 +50,12 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard::guard))
+        .layer(middleware::from_fn_with_state(door, loopback::guard))
         .with_state(shared)
+}
+
+fn forbidden(reason: &str) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, "forbidden", reason)
 }
 
 async fn nowhere() -> Refusal {

@@ -5,10 +5,11 @@
 //! sent once: no item may wait for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config;
 use crate::event::{Delivery, Item, Notice, Outcome, Post};
+use crate::hermes::tool_calls::waits_for_the_person;
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
@@ -18,6 +19,7 @@ use crate::state::StateError;
 use crate::state::claims::Permit;
 use crate::state::keeper::Keeper;
 use crate::state::ledger::{DeliveredItem, EdgeStatus, NewDeadLetter, Record};
+use crate::stats::MirrorStats;
 
 mod announce;
 mod doubt;
@@ -52,6 +54,9 @@ pub struct Deliver {
     edges: edge::Edges,
     permit: Box<dyn Fn() -> Permit + Send>,
     recall: Recall,
+    stats: Arc<MirrorStats>,
+    /// When what is delivered now was read.
+    read: Instant,
 }
 
 /// What a [`Deliver`] works with.
@@ -70,17 +75,37 @@ pub struct Parts {
     pub permit: Box<dyn Fn() -> Permit + Send>,
     /// What is taken back of the rows on the lane.
     pub recall: Recall,
+    /// What it counts.
+    pub stats: Arc<MirrorStats>,
 }
 
 impl Deliver {
     /// The stage at its start: whatever was sent last before it is in doubt.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { conversation, agent, client, keeper, retry, permit, recall } = parts;
-        let trouble = Trouble::new(conversation.clone(), &retry);
+        let Parts { conversation, agent, client, keeper, retry, permit, recall, stats } = parts;
+        let trouble = Trouble::new(conversation.clone(), &retry, Arc::clone(&stats));
         let edges = edge::Edges::default();
-        let doubt = Doubt::Open;
-        Self { conversation, agent, client, keeper, retry, doubt, trouble, edges, permit, recall }
+        let (doubt, read) = (Doubt::Open, Instant::now());
+        Self {
+            conversation,
+            agent,
+            client,
+            keeper,
+            retry,
+            doubt,
+            trouble,
+            edges,
+            permit,
+            recall,
+            stats,
+            read,
+        }
+    }
+
+    /// What is delivered from now on was read at this time.
+    pub fn note_read(&mut self, at: Instant) {
+        self.read = at;
     }
 
     /// Sends a delivery and, once it is acknowledged or refused for good, writes that down.
@@ -94,7 +119,10 @@ impl Deliver {
                 Post::Running { .. } | Post::Usage(_) | Post::Notice(_) => {
                     let _ = self.send_once(post).await;
                 }
-                Post::Idle { turn, .. } => record.edge = Some((turn.clone(), self.close(turn).await)),
+                Post::Idle { turn, .. } => {
+                    record.edge = Some((turn.clone(), self.close(turn).await));
+                    self.stats.turn_ended(turn);
+                }
                 Post::Item { item: Item::Reasoning { .. }, .. } => {
                     // Live only, never stored: beside an item that is there already it would flash.
                     if !self.doubt.expects_stored_items() {
@@ -132,12 +160,16 @@ impl Deliver {
         let (kind, turn) = (item.name(), turn.clone());
         match settled.outcome {
             Outcome::Delivered(id) => {
+                if matches!(item, Item::FunctionCall { name, .. } if waits_for_the_person(name)) {
+                    self.stats.waits_for_the_person(&turn);
+                }
                 let digest = digest(item);
                 record.item = Some(DeliveredItem { row, place, kind, digest, turn, id });
             }
             Outcome::Refused(reason) => {
                 let conversation = &self.conversation;
                 tracing::error!(%conversation, %row, kind, "set aside as a dead letter: {reason}");
+                self.stats.dead_letters.one_more();
                 let body = body::event(post, &self.agent, settled.last_item.as_ref());
                 let body = body.map(Vec::from).unwrap_or_default();
                 let doubtful = settled.doubtful;
@@ -237,7 +269,9 @@ impl Deliver {
         if matches!(item, Item::Compaction(_)) {
             *last_item = self.client.last_item(&self.conversation).await.map_err(no_refusal)?;
         }
-        self.attempt(post, last_item.as_ref()).await
+        let id = self.attempt(post, last_item.as_ref()).await?;
+        self.stats.item_delivered(self.read.elapsed());
+        Ok(id)
     }
 
     async fn attempt(&mut self, post: &Post, last_item: Option<&ItemId>) -> Result<Option<ItemId>, Fault> {

@@ -20,13 +20,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::degraded::Degraded;
+use super::degraded::{Current, Degraded};
 use super::wake::Waker;
 use crate::config::{self, DetectMode};
 use crate::event::Wake;
 #[cfg(target_os = "macos")]
 use crate::hermes::with_suffix;
 use crate::hermes::{Identity, resolved};
+use crate::hooks::{Kind, Teller};
 
 /// How long to wait before a refused watch is asked for again.
 const WATCH_RETRY: Duration = Duration::from_secs(30);
@@ -39,9 +40,17 @@ pub struct Health(Arc<HealthBits>);
 struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
+    fault: Current,
+    teller: Teller,
 }
 
 impl Health {
+    /// Nothing is known yet; what is amiss will be told to `teller`.
+    #[must_use]
+    pub fn telling(teller: Teller) -> Self {
+        Self(Arc::new(HealthBits { teller, ..HealthBits::default() }))
+    }
+
     /// A watch is registered.
     #[must_use]
     pub fn is_watching(&self) -> bool {
@@ -58,6 +67,19 @@ impl Health {
     #[allow(clippy::must_use_candidate, reason = "only who tells people needs to know whether it is news")]
     pub fn set_mute(&self, mute: bool) -> bool {
         self.0.mute.swap(mute, Ordering::Relaxed) != mute
+    }
+
+    /// Why the database can't be read, while it can't.
+    #[must_use]
+    pub fn fault(&self) -> Option<Degraded> {
+        self.0.fault.get()
+    }
+
+    /// Notes whether the database can be read.
+    pub fn set_fault(&self, fault: Option<Degraded>) {
+        if let Some(fault) = self.0.fault.set(fault) {
+            self.0.teller.tell(Kind::Degraded, || vec![("REASON", fault.name().to_owned())]);
+        }
     }
 
     fn set_watching(&self, watching: bool) {

@@ -1,7 +1,7 @@
 //! The reading half of one mirror: which session it follows, how far it has read, and its lane.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use self::place::Place;
 use super::beside::{Seen, Watch};
@@ -12,6 +12,7 @@ use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
+use crate::stats::MirrorStats;
 
 mod elsewhere;
 mod place;
@@ -46,6 +47,7 @@ pub struct Feed {
     refused: Vec<HermesSessionId>,
     said_to_wait: bool,
     undo_note: bool,
+    stats: Arc<MirrorStats>,
 }
 
 struct Following {
@@ -78,6 +80,7 @@ impl Feed {
         lane: LaneSender,
         taken: TakenBySibling,
         delivered: Delivered,
+        stats: Arc<MirrorStats>,
     ) -> Self {
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
@@ -93,6 +96,7 @@ impl Feed {
             refused: Vec::new(),
             said_to_wait: false,
             undo_note: false,
+            stats,
         }
     }
 
@@ -102,6 +106,8 @@ impl Feed {
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
+        self.stats.lane_ended();
+        self.stats.follows(None);
     }
 
     /// Whether its lane still runs.
@@ -175,6 +181,7 @@ impl Feed {
         tracing::info!(
             conversation = %self.conversation, session = %binding.session, after_row = %last, "mirroring"
         );
+        self.stats.read_to(last.max(before_first));
         self.following = Some(Following {
             session: binding.session.clone(),
             read_to: last.max(before_first),
@@ -322,11 +329,13 @@ impl Feed {
             following.read_to = scanned_to;
             following.highest = following.highest.max(scanned_to);
             following.caught_up = !more;
+            self.stats.read_to(scanned_to);
         }
     }
 
-    /// The database has changed: there may be more to read.
-    pub fn expect_more(&mut self) {
+    /// The database has changed, and holds rows up to `newest`: there may be more to read.
+    pub fn expect_more(&mut self, newest: Option<MessageId>) {
+        self.stats.newest(newest.unwrap_or(MessageId::ZERO));
         if let Some(following) = &mut self.following {
             following.caught_up = false;
             following.place = Place::Unchecked;
@@ -384,17 +393,22 @@ impl Feed {
                 Beside::Title(title) => Beside::Title(open.name(&session, &title).unwrap_or(title)),
                 other => other,
             };
-            // Room was asked for, as in `send`.
-            let _ = self.lane.readings.try_send(Reading::Beside(news));
+            self.lane.send(Reading::Beside(news));
         }
         following.untold = false;
     }
 
     fn send(&self, reading: Reading) {
-        if let Reading::Row(row) = &reading {
-            self.lane.waiting.fetch_add(row.bytes(), Ordering::SeqCst);
+        match &reading {
+            Reading::Row(row) => {
+                self.stats.row_read(row.id, row.timestamp);
+                self.stats.read_to(row.id);
+            }
+            Reading::Bound(Binding { session, .. }) | Reading::Continued(session) => {
+                self.stats.follows(Some(session.clone()));
+            }
+            Reading::Rewound(_) | Reading::Usage(_) | Reading::Beside(_) => {}
         }
-        // Room was asked for, and only this thread sends. A lane that has ended is found by `is_alive`.
-        let _ = self.lane.readings.try_send(reading);
+        self.lane.send(reading);
     }
 }

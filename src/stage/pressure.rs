@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::recall::Recall;
 use crate::event::Reading;
@@ -11,11 +12,20 @@ use crate::event::Reading;
 /// A row may be followed by one more reading, so a lane has room only while two fit.
 const ROOM: usize = 2;
 
+/// A reading in the lane.
+#[derive(Debug)]
+pub struct Queued {
+    /// What is told.
+    pub reading: Reading,
+    /// When it was read.
+    pub at: Instant,
+}
+
 /// The sending end of a lane, as the reader holds it.
 #[derive(Clone, Debug)]
 pub struct LaneSender {
     /// Readings for the lane, bounded.
-    pub readings: Sender<Reading>,
+    pub readings: Sender<Queued>,
     /// Set while the lane is full, so that it wakes the reader once it has room.
     pub starved: Arc<AtomicBool>,
     /// Bytes of the rows that wait in the lane.
@@ -48,6 +58,14 @@ impl Pressure {
     }
 }
 
+/// A lane's two ends. It has room for `rows` rows, and for what may follow one, beyond those that are to wait.
+#[must_use]
+pub fn lane(rows: usize, most_bytes: u64) -> (LaneSender, Receiver<Queued>) {
+    let (readings, queue) = mpsc::channel(rows.saturating_add(1));
+    let (starved, waiting) = (Arc::default(), Arc::default());
+    (LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() }, queue)
+}
+
 impl LaneSender {
     /// The lane's view of it.
     #[must_use]
@@ -58,6 +76,15 @@ impl LaneSender {
             capacity: self.readings.max_capacity(),
             most_bytes: self.most_bytes,
         }
+    }
+
+    /// Puts a reading there. Room was asked for, and only one thread sends. A lane that has ended is found by
+    /// `is_closed`.
+    pub(super) fn send(&self, reading: Reading) {
+        if let Reading::Row(row) = &reading {
+            self.waiting.fetch_add(row.bytes(), Ordering::SeqCst);
+        }
+        let _ = self.readings.try_send(Queued { reading, at: Instant::now() });
     }
 
     /// Whether a row and what may follow it fit. Arranges to be woken where they do not.

@@ -69,7 +69,7 @@ pub fn pump(
         }
         feed.revive(open)?;
         feed.take_back(open, highest)?;
-        feed.expect_more();
+        feed.expect_more(highest);
     }
     // Before the rows: the summary of a compaction may be among them.
     let locks = beside::locks(open);

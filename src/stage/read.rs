@@ -332,6 +332,7 @@ impl Reader {
         if before == state {
             return;
         }
+        self.health.set_fault(state);
         match result {
             Ok(()) => {
                 tracing::info!(%database, was = before.map(tracing::field::display), "reading the database");

@@ -3,6 +3,9 @@
 //! A row with anything broken in it still gives what can be read, and still does to its turn what its role
 //! says; there is no error to return.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use crate::config;
 use crate::event::{
     Beside, Compaction, Item, Notes, Reading, Role, Row, RowItems, Standing, Step, TurnEffect,
@@ -29,6 +32,13 @@ impl Transform {
     #[must_use]
     pub fn new(config: &config::Transform) -> Self {
         Self { config: config.clone(), egress: Egress::new(&config.egress) }
+    }
+
+    /// The same, with the count of what was masked in a place of the caller's.
+    #[must_use]
+    pub fn counting(mut self, masked: Arc<AtomicU64>) -> Self {
+        self.egress = self.egress.counting(masked);
+        self
     }
 
     /// The filter that everything passes on its way out; it has the count of what it masked.

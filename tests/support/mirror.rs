@@ -120,7 +120,8 @@ impl World {
         Mirror::spawn(command)
     }
 
-    fn command(&self) -> Command {
+    /// The program in this world.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-mirror"));
         command.env_clear().env("HOME", self.path("home")).env("RUST_LOG", "warn,hermes_mirror=debug");
         command

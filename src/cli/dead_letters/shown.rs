@@ -7,6 +7,7 @@ use hermes_mirror::state::ledger::DeadLetter;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::output::safe_json;
 use crate::cli::when::rfc3339;
 
 /// How much of a reason stands in the list, in characters.
@@ -57,17 +58,7 @@ fn body(letter: &DeadLetter) -> Value {
 /// Pretty JSON and a line's end. Characters that would steer a terminal are escaped.
 pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
     let text = serde_json::to_string_pretty(value).context("cannot write JSON")?;
-    let mut safe = String::with_capacity(text.len() + 1);
-    for c in text.chars() {
-        // Those below U+0020 are escaped already; the line ends between values are not within a string.
-        if c.is_control() && c != '\n' {
-            let _ = write!(safe, "\\u{:04x}", u32::from(c));
-        } else {
-            safe.push(c);
-        }
-    }
-    safe.push('\n');
-    Ok(safe)
+    Ok(safe_json(&text) + "\n")
 }
 
 /// One line each.

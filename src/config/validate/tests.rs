@@ -63,6 +63,8 @@ fn every_table_refuses_an_unknown_key() {
         "[deliver.auth.file]\npath = 'p'",
         "[deliver.auth.command]\nargv = ['a']",
         "[state]",
+        "[status]",
+        "[hooks]",
         "[[mirror]]\nconversation = 'c'\nsession = 's'",
     ] {
         let found = messages(&format!("{table}\nzzz = 1"));
@@ -100,6 +102,7 @@ fn both_ends_of_a_range_are_inside_it() {
         ("deliver", "keep_alive_ms", 0, 600_000),
         ("deliver", "queue_rows", 1, 10_000),
         ("deliver", "drain_ms", 0, 600_000),
+        ("hooks", "timeout_ms", 100, 600_000),
         ("deliver.retry", "max_ms", 100, 3_600_000),
         ("deliver.retry", "max_retry_after_ms", 0, 3_600_000),
     ] {

@@ -48,6 +48,7 @@ impl Deliver {
     /// Whether the item is there already, and under which id.
     pub(super) async fn find(&mut self, item: &Item, turn: &ResponseId) -> Result<Option<ItemId>, Fault> {
         if matches!(self.doubt, Doubt::Open) {
+            self.stats.read_backs.one_more();
             self.doubt = Doubt::Unclaimed(self.unrecorded_tail(turn).await?);
         }
         let Doubt::Unclaimed(items) = &mut self.doubt else { return Ok(None) };
@@ -60,6 +61,7 @@ impl Deliver {
         if items.is_empty() {
             self.doubt = Doubt::None;
         }
+        self.stats.found.one_more();
         tracing::info!(conversation = %self.conversation, item = %found, "found by read-back, not sent again");
         Ok(Some(found))
     }

@@ -1,12 +1,15 @@
 //! Why a lane stands still: logged once when it begins, once when it ends, and waited out in between.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config;
 use crate::ids::ConversationId;
 use crate::omnigent::Fault;
 use crate::retry::Backoff;
+use crate::stage::degraded::Degraded;
 use crate::state::StateError;
+use crate::stats::MirrorStats;
 
 /// A wall clock that is this far ahead of the steady one was asleep meanwhile (or was set).
 const JUMP: Duration = Duration::from_secs(5);
@@ -28,6 +31,16 @@ pub enum Reason {
     NoConversation,
 }
 
+impl From<Reason> for Degraded {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Unreachable => Self::ServerAway,
+            Reason::LoggedOut => Self::LoggedOut,
+            Reason::NoConversation => Self::NoConversation,
+        }
+    }
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slept {
@@ -47,6 +60,7 @@ pub struct Trouble {
     renewed: bool,
     state_fails: bool,
     clocks: Clocks,
+    stats: Arc<MirrorStats>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +84,7 @@ impl Clocks {
 impl Trouble {
     /// No trouble yet.
     #[must_use]
-    pub fn new(conversation: ConversationId, retry: &config::Retry) -> Self {
+    pub fn new(conversation: ConversationId, retry: &config::Retry, stats: Arc<MirrorStats>) -> Self {
         Self {
             conversation,
             backoff: Backoff::new(retry),
@@ -79,6 +93,7 @@ impl Trouble {
             renewed: false,
             state_fails: false,
             clocks: Clocks::now(),
+            stats,
         }
     }
 
@@ -100,6 +115,7 @@ impl Trouble {
         let mut left = self.backoff.next(fault.retry_after);
         if reason == Reason::NoConversation && self.since.elapsed() >= PATIENCE {
             left = PARKED;
+            self.stats.hold(Some(Degraded::Parked));
         }
         let from = Clocks::now();
         while !left.is_zero() {
@@ -117,11 +133,13 @@ impl Trouble {
 
     fn begins(&mut self, reason: Reason, fault: &Fault) {
         let conversation = &self.conversation;
+        self.stats.failed_attempts.one_more();
         if self.reason.replace(reason) == Some(reason) {
             tracing::debug!(%conversation, tries = self.backoff.tries(), "{fault}");
             return;
         }
         self.since = Instant::now();
+        self.stats.hold(Some(reason.into()));
         match reason {
             Reason::Unreachable => tracing::warn!(%conversation, "{fault}; trying again, nothing is lost"),
             Reason::LoggedOut => {
@@ -136,6 +154,7 @@ impl Trouble {
     /// The server has answered as it should.
     pub fn is_over(&mut self) {
         if self.reason.take().is_some() {
+            self.stats.hold(None);
             let failed_attempts = self.backoff.tries();
             tracing::info!(conversation = %self.conversation, failed_attempts, "delivering again");
         }
@@ -149,11 +168,13 @@ impl Trouble {
         match error {
             None => {
                 if std::mem::take(&mut self.state_fails) {
+                    self.stats.leave_unwritten(false);
                     tracing::info!(%conversation, "the state is being written again");
                 }
             }
             Some(error) => {
                 if !std::mem::replace(&mut self.state_fails, true) {
+                    self.stats.leave_unwritten(true);
                     tracing::error!(%conversation, "{error}; delivery goes on for a few items, then waits");
                 }
             }

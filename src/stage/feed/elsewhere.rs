@@ -65,6 +65,7 @@ impl Feed {
                 "the empty session was discarded; looking for the terminal's next one"
             );
             (self.following, self.resume) = (None, None);
+            self.stats.follows(None);
             return Ok(true);
         }
         let taken = |session: &HermesSessionId| is_another_s(session) || (self.taken)(session);

@@ -42,6 +42,12 @@ impl Egress {
         Self { config: config.clone(), masked: Arc::default() }
     }
 
+    /// The same, with its count in a place of the caller's.
+    #[must_use]
+    pub fn counting(self, masked: Arc<AtomicU64>) -> Self {
+        Self { masked, ..self }
+    }
+
     /// Secrets masked so far.
     #[must_use]
     pub fn masked(&self) -> u64 {

@@ -3,18 +3,13 @@
 //! A page of another origin can make a browser send requests to a loopback port, and by a name that it lets point
 //! there (DNS rebinding) even read the answers. Such requests carry that name in `Host`, or that origin in `Origin`.
 
-use std::sync::Arc;
-
 use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-
-use super::Shared;
-use super::answer::Refusal;
+use axum::response::Response;
 
 /// What the page may do: run this server's scripts, use its styles, ask it, and show images that came in a message.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
@@ -31,27 +26,35 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
 ];
 
+/// A server on the loopback address, and how it says no.
+#[derive(Clone, Copy)]
+pub struct Door {
+    /// Its port.
+    pub port: u16,
+    /// The answer to a request that may not pass; it is given the reason.
+    pub refuse: fn(&'static str) -> Response,
+}
+
 /// Lets a request pass, or refuses it; sets the headers that every answer has.
-pub async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let mut response = match admit(request.headers(), shared.port) {
+pub async fn guard(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let mut response = match admit(request.headers(), door.port) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+        Err(reason) => (door.refuse)(reason),
     };
     response.headers_mut().extend(HEADERS);
     response
 }
 
-fn admit(headers: &HeaderMap, port: u16) -> Result<(), Refusal> {
-    let forbidden = |message| Refusal::new(StatusCode::FORBIDDEN, "forbidden", message);
+fn admit(headers: &HeaderMap, port: u16) -> Result<(), &'static str> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok());
     if hosts.next().is_some() || !host.is_some_and(|host| is_ours(host, port)) {
-        return Err(forbidden("this server answers only by its loopback address"));
+        return Err("this server answers only by its loopback address");
     }
     for origin in headers.get_all(ORIGIN) {
         let host = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
         if !host.is_some_and(|host| is_ours(host, port)) {
-            return Err(forbidden("this server answers no page of another origin"));
+            return Err("this server answers no page of another origin");
         }
     }
     Ok(())

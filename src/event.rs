@@ -35,8 +35,8 @@ pub enum Reading {
     Bound(Binding),
     /// The session ended by a fork compaction and goes on under another id.
     Continued(HermesSessionId),
-    /// An older copy of the database was put in its place, and ids are given anew from behind this row.
-    Rewound(MessageId),
+    /// An older copy of the database was put in its place.
+    Rewound(Rewind),
     /// One row of the session that is followed.
     Row(Row),
     /// What the session has used so far; follows the row that closed a turn.
@@ -60,6 +60,17 @@ pub struct Binding {
     pub session: HermesSessionId,
     /// What was delivered of it before.
     pub resume: Resume,
+}
+
+/// Where a mirror goes on in an older copy of the database: ids are given anew from behind this row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    /// The last row that both have.
+    pub row: MessageId,
+    /// The session to follow: the same one, or one that it continued.
+    pub session: HermesSessionId,
+    /// Turn-closing rows of this session up to that row.
+    pub closed_turns: u64,
 }
 
 /// How far delivery had come: all rows up to `last`, and the first `partial` items of the row behind it.
@@ -263,7 +274,7 @@ pub enum Step {
     /// As [`Reading::Continued`].
     Continued(HermesSessionId),
     /// As [`Reading::Rewound`].
-    Rewound(MessageId),
+    Rewound(Rewind),
     /// The items of one row, in the order they are to be shown; none for a row that shows nothing.
     Row(RowItems),
     /// As [`Reading::Usage`].

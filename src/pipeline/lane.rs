@@ -157,7 +157,10 @@ impl Lane {
                 self.deliver.note_session(|keeper| keeper.follow(child, now_ms()));
                 self.announce(child.clone());
             }
-            Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
+            Step::Rewound(rewind) => {
+                self.deliver.note_session(|keeper| keeper.rewind(rewind, now_ms()));
+                self.announce(rewind.session.clone());
+            }
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
             Step::Beside(_) => {}
             Step::Row(row) => match self.recovering.judge(row) {
@@ -170,7 +173,10 @@ impl Lane {
                     );
                     self.deliver.resume_from(recovery);
                 }
-                Verdict::Delivered => return true,
+                Verdict::Delivered => {
+                    self.turns.pass_over(row);
+                    return true;
+                }
                 Verdict::NotThisSession => {
                     self.deliver.note_session(Keeper::searched);
                     return false;

@@ -8,7 +8,7 @@ use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
 use super::seek::{self, Sought};
-use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Resume, Rewind, Row, Standing};
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
@@ -145,9 +145,9 @@ impl Feed {
         let rewound = self.find_what_is_left(open)?;
         let Some(binding) = self.find(open, others)? else { return Ok(()) };
         self.begin(open, binding)?;
-        if let Some(row) = rewound {
-            self.memory.rewind_to(row);
-            self.send(Reading::Rewound(row));
+        if let Some(rewind) = rewound {
+            self.memory.rewind_to(rewind.row);
+            self.send(Reading::Rewound(rewind));
         }
         Ok(())
     }
@@ -197,20 +197,22 @@ impl Feed {
     }
 
     /// Where the session bound before is no longer there, an older copy of the database may hold one that it
-    /// continued: that is taken up again, behind the last row that both have. Returns this row.
-    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<MessageId>, SourceError> {
+    /// continued: that is taken up again, behind the last row that both have.
+    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<Rewind>, SourceError> {
         let Some(known) = &self.resume else { return Ok(None) };
         if open.session(&known.session)?.is_some() {
             return Ok(None);
         }
         let (row, _) = self.memory.shared_with(open, known.resume.last)?;
         let Some(session) = open.session_of(row)? else { return Ok(None) };
+        let closed_turns = open.closed_turns(&session, row)?;
         tracing::warn!(
             conversation = %self.conversation, session = %known.session, %row, left = %session,
             "the session is gone from the database, which holds the one it continued; going on in that"
         );
-        self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
-        Ok(Some(row))
+        let resume = Resume { last: row, ..Resume::default() };
+        self.resume = Some(Binding { session: session.clone(), resume });
+        Ok(Some(Rewind { row, session, closed_turns }))
     }
 
     /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this

@@ -43,7 +43,7 @@ impl Transform {
         match reading {
             Reading::Bound(binding) => Step::Bound(binding),
             Reading::Continued(session) => Step::Continued(session),
-            Reading::Rewound(row) => Step::Rewound(row),
+            Reading::Rewound(rewind) => Step::Rewound(rewind),
             Reading::Row(row) => Step::Row(self.row(row)),
             Reading::Usage(usage) => Step::Usage(usage),
             Reading::Beside(Beside::Title(title)) => Step::Beside(Beside::Title(self.title(&title))),

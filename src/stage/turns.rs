@@ -73,8 +73,8 @@ impl Turns {
                 self.closed = 0;
                 Vec::new()
             }
-            Step::Rewound(_) => {
-                (self.open, self.partial) = (None, None);
+            Step::Rewound(rewind) => {
+                (self.open, self.partial, self.closed) = (None, None, rewind.closed_turns);
                 self.calls.clear();
                 self.aside = SetAside::default();
                 Vec::new()
@@ -121,6 +121,11 @@ impl Turns {
             None => {}
         }
         deliveries
+    }
+
+    /// Passes a row that the conversation holds already.
+    pub fn pass_over(&mut self, row: &RowItems) {
+        self.closed += u64::from(row.counts_as_turn_end);
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::StateError;
 use super::dir;
 use super::ledger::{EdgeStatus, OwedEdge, Record};
-use crate::event::{Binding, OpenTurn, Resume};
+use crate::event::{Binding, OpenTurn, Resume, Rewind};
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 const CURSOR: &str = "hermes_forwarder.json";
@@ -171,9 +171,11 @@ impl Bridge {
         self.write(now_ms)
     }
 
-    /// The cursor goes back to `row`, and no turn is open there.
-    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
-        (self.cursor.last, self.cursor.partial, self.cursor.turn) = (row, None, None);
+    /// The cursor goes back, and no turn is open there.
+    pub fn rewind(&mut self, rewind: Rewind, now_ms: i64) -> Result<(), StateError> {
+        (self.cursor.last, self.cursor.partial, self.cursor.turn) = (rewind.row, None, None);
+        self.cursor.session = Some(rewind.session);
+        self.closed_turns = Some(rewind.closed_turns);
         self.write(now_ms)
     }
 

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::Ledger;
 use super::dead_letters::{self, NewDeadLetter};
-use crate::event::{Binding, Mark, OpenTurn, Resume, Trace};
+use crate::event::{Binding, Mark, OpenTurn, Resume, Rewind, Trace};
 use crate::ids::{ConversationId, HermesSessionId, ItemId, MessageId, ResponseId};
 use crate::state::StateError;
 
@@ -262,13 +262,14 @@ impl Account {
         .map(drop)
     }
 
-    /// An older copy of the source was put in place, and ids behind `row` are given anew.
-    pub fn rewind(&self, row: MessageId) -> Result<(), StateError> {
+    /// An older copy of the source was put in place, and ids are given anew.
+    pub fn rewind(&self, rewind: &Rewind) -> Result<(), StateError> {
+        let Rewind { row, session, closed_turns } = rewind;
         self.execute("DELETE FROM row WHERE mirror = ?1 AND row > ?2", (self.id, row.get()))?;
         self.execute(
-            "UPDATE mirror SET last_row = ?2, partial_row = NULL, partial_items = NULL, turn = NULL, \
-             turn_closed = 0 WHERE id = ?1",
-            (self.id, row.get()),
+            "UPDATE mirror SET session = ?2, last_row = ?3, partial_row = NULL, partial_items = NULL, \
+             turn = NULL, turn_closed = 0, closed_turns = ?4 WHERE id = ?1",
+            (self.id, session.as_str(), row.get(), i64::try_from(*closed_turns).unwrap_or(i64::MAX)),
         )
     }
 

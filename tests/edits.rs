@@ -5,7 +5,7 @@
 mod support;
 
 use support::acts::{KEPT, TWO_TURNS, then, two_turns};
-use support::hermes_db::{HermesDb, Message, Summary, Version};
+use support::hermes_db::{HermesDb, Message, Summary, Version, now};
 use support::mirror::World;
 
 /// Plays two acts around one that the mirror has seen, live and with the mirror stopped between them.
@@ -91,6 +91,31 @@ fn a_first_message_sent_again_in_the_same_words_is_shown_though_its_answer_takes
         };
         check(version, two_turns, &TWO_TURNS, second, &["running 5", "5 user: one"]);
     }
+}
+
+#[test]
+fn a_first_message_that_may_be_a_kept_one_holds_no_other_conversation_up() {
+    let world = World::new();
+    let other = world.sink.create_conversation();
+    let mut db = world.hermes();
+    db.session("t", None);
+    let mirror = |conversation: &str, session: &str| {
+        format!("[[mirror]]\nconversation = '{conversation}'\nsession = '{session}'\n")
+    };
+    let mirror = world.run(&[], &(mirror(&world.conversation, "s") + &mirror(&other, "t")));
+    two_turns(&mut db);
+    world.expect(&TWO_TURNS);
+    db.edit("s", 0);
+    // By its time, what may come behind it has yet to come.
+    db.append("s", &Message { timestamp: Some(now() + 10.0), ..Message::user("one") });
+    db.append("t", &Message::user("elsewhere"));
+    world.expect_in(&other, &["running 6", "6 user: elsewhere"]);
+    world.expect_all(mirror, &then(&["running 5", "5 user: one"]));
+    let requests = world.sink.requests();
+    let place = |text: &str| {
+        requests.iter().rposition(|request| String::from_utf8_lossy(&request.body).contains(text)).unwrap()
+    };
+    assert!(place("elsewhere") < place("\"text\":\"one\""));
 }
 
 #[test]

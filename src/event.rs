@@ -87,8 +87,19 @@ pub struct Resume {
     /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
     /// `None` where nobody has counted.
     pub closed_turns: Option<u64>,
-    /// Calls that have no result yet, by turn, newest turn first. Read from the rows, never recorded.
-    pub calls: Vec<(ResponseId, Vec<String>)>,
+    /// The open turn's calls, and the turns that were set aside, oldest turn first. Read from the rows, never recorded.
+    pub waiting: Vec<Waiting>,
+}
+
+/// A turn that waits for its tools, or that has their results and then for its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The turn.
+    pub turn: ResponseId,
+    /// Its calls that have no result yet.
+    pub calls: Vec<String>,
+    /// Another one's end settled it, or its closing edge was sent otherwise.
+    pub settled: bool,
 }
 
 impl Resume {

@@ -195,6 +195,9 @@ impl Lane {
         // A turn whose end no row told was settled all the same; should rows of it come, it goes on.
         let lapsed = binding.resume.turn.take_if(|turn| !turn.closed && self.deliver.is_settled(&turn.id));
         self.turns.recall(lapsed.map(|turn| turn.id), self.deliver.title());
+        for waiting in &mut binding.resume.waiting {
+            waiting.settled |= self.deliver.is_settled(&waiting.turn);
+        }
         // First of all: the session stays the mirror's, also if it ends before the server has answered.
         self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         let resume = &binding.resume;

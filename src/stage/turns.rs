@@ -14,7 +14,9 @@
 //!
 //! Should rows of a settled turn come after all, it goes on under its own id.
 
-use crate::event::{Beside, Delivery, Item, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect};
+use crate::event::{
+    Beside, Delivery, Item, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect, Waiting,
+};
 use crate::ids::{MessageId, ResponseId};
 
 mod aside;
@@ -99,11 +101,11 @@ impl Turns {
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
         self.calls.clear();
-        for (turn, calls) in resume.calls.into_iter().rev() {
+        for Waiting { turn, calls, settled } in resume.waiting {
             if self.open.as_ref().is_some_and(|open| open.id == turn) {
                 self.calls = Calls::of(calls);
             } else {
-                let _ = self.aside.put(turn, Calls::of(calls));
+                self.aside.recall(turn, Calls::of(calls), settled);
             }
         }
         match self.open.take() {

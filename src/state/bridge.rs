@@ -115,7 +115,7 @@ impl Bridge {
             partial: self.cursor.partial,
             turn: self.cursor.turn.clone().map(|id| OpenTurn { id, closed: false }),
             closed_turns: self.closed_turns,
-            calls: Vec::new(),
+            waiting: Vec::new(),
         };
         Some(Binding { session, resume })
     }

@@ -142,7 +142,7 @@ impl Account {
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
                     closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
-                    calls: Vec::new(),
+                    waiting: Vec::new(),
                 },
             }))
         };
@@ -158,7 +158,7 @@ impl Account {
 
     /// A session was bound, to go on from `binding`.
     pub fn bind(&self, binding: &Binding) -> Result<(), StateError> {
-        let Resume { last, begins: _, partial, turn, closed_turns, calls: _ } = &binding.resume;
+        let Resume { last, begins: _, partial, turn, closed_turns, waiting: _ } = &binding.resume;
         let parameters = params![
             self.id,
             binding.session.as_str(),

@@ -169,6 +169,8 @@ pub struct Row {
     pub token_count: Option<u64>,
     /// What to know it again by; set once it is judged.
     pub trace: Option<Trace>,
+    /// The answer was cut off, and the rows behind it go on with it; set once it is judged.
+    pub goes_on: bool,
     /// What the row is to the conversation.
     pub standing: Standing,
 }
@@ -299,7 +301,7 @@ pub enum Step {
 pub struct RowItems {
     /// The row.
     pub row: MessageId,
-    /// What to know it again by.
+    /// What to know it again by; none where it was taken back.
     pub trace: Option<Trace>,
     /// What the row does to the turn.
     pub effect: TurnEffect,
@@ -317,7 +319,8 @@ pub struct RowItems {
 pub enum TurnEffect {
     /// A user row: opens a turn.
     Opens,
-    /// An assistant row with tool calls, or a tool's result: goes on with the turn, or recovers one whose start was missed.
+    /// An assistant row with tool calls, a tool's result, or what has the model go on with an answer that was cut off: goes
+    /// on with the turn, or recovers one whose start was missed.
     Continues,
     /// An assistant row without tool calls: closes the turn.
     Closes,
@@ -391,6 +394,9 @@ impl Item {
     }
 }
 
+/// The place of a note on a row and those behind it, among the row's own items, which count from 1.
+pub const NOTE: u32 = 0;
+
 /// turns → deliver: one thing to do on the lane, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
@@ -411,7 +417,7 @@ pub enum Post {
         turn: ResponseId,
         /// The row it came from.
         row: MessageId,
-        /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
+        /// Which of the row's items it is, from 1, or [`NOTE`].
         place: u32,
     },
     /// A turn has begun, or still runs.
@@ -439,12 +445,21 @@ pub struct Mark {
     pub row: MessageId,
     /// `Some(n)`: the row's first `n` items are delivered, more follow. `None`: the row is delivered whole.
     pub items: Option<u32>,
-    /// What to know the row again by, once it is delivered whole.
-    pub trace: Option<Trace>,
+    /// What to remember of the row, once it is passed whole.
+    pub passed: Option<Passed>,
     /// The turn that is open, or owed an idle edge, after it.
     pub turn: Option<OpenTurn>,
     /// Turn-closing rows passed so far in this session.
     pub closed_turns: u64,
+}
+
+/// What is remembered of a row behind the cursor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Passed {
+    /// It was delivered, and this is what to know it again by.
+    Delivered(Trace),
+    /// It was taken back by then, so nothing of it is shown: should it be live again, it is new.
+    TakenBack,
 }
 
 /// deliver → state: what became of a post.

@@ -5,7 +5,7 @@
 mod support;
 
 use support::acts::{KEPT, TWO_TURNS, then, two_turns};
-use support::hermes_db::{HermesDb, Message, Summary, Version, now};
+use support::hermes_db::{HermesDb, Message, Summary, Version};
 use support::mirror::World;
 
 /// Plays two acts around one that the mirror has seen, live and with the mirror stopped between them.
@@ -106,8 +106,7 @@ fn a_first_message_that_may_be_a_kept_one_holds_no_other_conversation_up() {
     two_turns(&mut db);
     world.expect(&TWO_TURNS);
     db.edit("s", 0);
-    // By its time, what may come behind it has yet to come.
-    db.append("s", &Message { timestamp: Some(now() + 10.0), ..Message::user("one") });
+    db.append("s", &Message::user("one"));
     db.append("t", &Message::user("elsewhere"));
     world.expect_in(&other, &["running 6", "6 user: elsewhere"]);
     world.expect_all(mirror, &then(&["running 5", "5 user: one"]));
@@ -167,6 +166,36 @@ fn what_is_typed_first_after_an_edit_in_a_forks_child_is_shown_whatever_its_word
         // The words of the parent's first row.
         db.append("child", &Message::user("one"));
         world.expect_all(world.attach(), &then(&["running 9", "9 user: one"]));
+    }
+}
+
+#[test]
+fn what_was_taken_back_unseen_and_is_live_again_while_the_mirror_is_down_is_shown_once_it_is_up() {
+    for seen in [false, true] {
+        let world = World::new();
+        let mut db = world.hermes();
+        two_turns(&mut db);
+        db.undo("s", 3);
+        let mirror = world.attach();
+        let mut expected = TWO_TURNS[..4].to_vec();
+        let third = ["running 5", "5 user: three", "5 agent: third", "idle 5"];
+        world.expect(&expected);
+        if seen {
+            db.turn("s", "three", "third");
+            expected.extend(third);
+            world.expect(&expected);
+        }
+        mirror.stop();
+        db.commit(|write| write.execute("UPDATE messages SET active = 1", []).unwrap());
+        expected.extend(&TWO_TURNS[4..]);
+        if !seen {
+            db.turn("s", "three", "third");
+            expected.extend(third);
+        }
+        world.expect_all(world.attach(), &expected);
+        db.turn("s", "four", "fourth");
+        expected.extend(["running 7", "7 user: four", "7 agent: fourth", "idle 7"]);
+        world.expect_all(world.attach(), &expected);
     }
 }
 

@@ -170,6 +170,46 @@ fn two_processes_on_one_session_keep_their_turns_apart_wherever_the_mirror_is_re
     }
 }
 
+#[test]
+fn an_answer_that_was_cut_off_and_gone_on_with_is_one_turn() {
+    let go_on = "[System: Your previous response was truncated by the output length limit. Continue]";
+    let cut_off = |text: &str| Message { finish_reason: Some("length".to_owned()), ..Message::answer(text) };
+    let world = World::new();
+    // Each row in a look of its own.
+    world.configure("[read]\nbatch_rows = 1\n[deliver]\nqueue_rows = 1\n");
+    let mut db = world.hermes();
+    let rows = [Message::user("q"), cut_off("one"), Message::user(go_on), cut_off("two")];
+    db.append_all("s", &rows);
+    db.append_all("s", &[Message::user(go_on), Message::answer("three")]);
+    let meta = format!("1 meta: {go_on}");
+    let mut expected = vec![
+        "running 1",
+        "1 user: q",
+        "1 agent: one",
+        &meta,
+        "1 agent: two",
+        &meta,
+        "1 agent: three",
+        "idle 1",
+    ];
+    world.expect_all(world.attach(), &expected);
+    // One that nobody goes on with is the last of its turn.
+    db.append_all("s", &[Message::user("q2"), cut_off("half")]);
+    expected.extend(["running 7", "7 user: q2", "7 agent: half", "idle 7"]);
+    world.expect_all(world.attach(), &expected);
+    // Killed amid the parts, the mirror goes on with the turn.
+    db.append_all("s", &[Message::user("q3"), cut_off("one"), Message::user(go_on), Message::answer("two")]);
+    world.sink.script(|r| if says(r, "hermes:11:") { Fault::StallAfterCommit } else { Fault::None });
+    let mirror = world.attach();
+    let stalled = |state: &State| state.requests.iter().any(|r| r.fault == Fault::StallAfterCommit);
+    assert!(world.sink.wait_until(stalled, PATIENCE));
+    mirror.kill();
+    world.sink.heal();
+    let meta = format!("9 meta: {go_on}");
+    expected.extend(["running 9", "9 user: q3", "9 agent: one", &meta, "9 agent: two", "idle 9"]);
+    world.expect_all(world.attach(), &expected);
+}
+
 /// What a crash takes with it.
 #[derive(Clone, Copy, Debug)]
 enum Lost {

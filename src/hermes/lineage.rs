@@ -50,8 +50,6 @@ pub struct Past {
     pub rewrites: Rewrites,
     /// Rows that repeat others.
     pub repeated: BTreeSet<MessageId>,
-    /// Rows that were taken back and never mirrored.
-    pub taken_back: BTreeSet<MessageId>,
 }
 
 impl Open {
@@ -118,6 +116,12 @@ impl Open {
                 Standing::Summary(Box::new(self.compaction(rewrites, row)?))
             }
         };
+        if row.standing == Standing::New {
+            row.goes_on = match self.goes_on(row)? {
+                None if may_wait => return Ok(Judged::Later),
+                goes_on => goes_on.unwrap_or(false),
+            };
+        }
         Ok(Judged::Now)
     }
 
@@ -196,7 +200,6 @@ impl Open {
                 None => self.next_timestamp(session, row.id)?,
             };
             if row.standing == Standing::TakenBack && !shown.contains(&row.id) {
-                past.taken_back.insert(row.id);
                 continue;
             }
             match self.verdict(&mut past.rewrites, row, next, false, remembered) {

@@ -11,12 +11,16 @@ use crate::ids::{HermesSessionId, MessageId, ResponseId};
 /// How many rows before the newest opener are looked at for turns that were set aside.
 const FURTHER: u32 = 64;
 
-/// Whether a row is the last of its turn: the model spoke and calls no tool. A list of calls that is broken
-/// beyond parsing counts as calls, unless Hermes recorded that the model had finished.
+/// Why an answer ended that was cut off, by a limit or with the connection.
+const CUT_OFF: &str = "length";
+
+/// Whether a row is the last of its turn: the model spoke, calls no tool, and is not asked to go on. A list of calls that
+/// is broken beyond parsing counts as calls, unless Hermes recorded that the model had finished.
 #[must_use]
 pub fn closes(row: &Row) -> bool {
     let calls = row.tool_calls.as_deref();
     row.role == Role::Assistant
+        && !row.goes_on
         && (tool_calls::parse(calls, row.id).is_empty()
             || (row.finish_reason.as_deref() == Some("stop") && !tool_calls::is_well_formed_list(calls)))
 }
@@ -29,7 +33,28 @@ pub fn is_aside(row: &Row) -> bool {
     text.is_some_and(|stored| synthetic::is_aside(&content::decode_user(stored).text))
 }
 
+/// Whether Hermes has its model go on by a row in the user's role. The person sees one answer.
+#[must_use]
+pub fn is_continuation(row: &Row) -> bool {
+    let text = row.content.as_deref().filter(|_| row.role == Role::User);
+    text.is_some_and(|stored| synthetic::is_continuation(&content::decode_user(stored).text))
+}
+
 impl Open {
+    /// Whether an answer was cut off and is gone on with behind it; `None` where it was cut off and nothing is there
+    /// yet. Hermes writes all of its parts at once.
+    pub(super) fn goes_on(&self, row: &Row) -> Result<Option<bool>, SourceError> {
+        if row.finish_reason.as_deref() != Some(CUT_OFF) || !closes(row) {
+            return Ok(Some(false));
+        }
+        let mut goes_on = None;
+        self.walk(&row.session, MessageId::new(row.id.get().saturating_add(1)), |behind, _live| {
+            goes_on = Some(is_continuation(&behind));
+            false
+        })?;
+        Ok(goes_on)
+    }
+
     /// Completes what is known of the turn at the cursor: its opener where nobody recorded it, and whether
     /// only its idle edge is owed. `repeated`: rows that a rewrite re-inserted, which do nothing to a turn.
     pub fn recover_turn(
@@ -82,11 +107,13 @@ impl Open {
         let (mut at, mut further) = (last, None);
         let mut rows = Vec::new();
         let mut lineage = vec![session.clone()];
-        while let Some(row) = self.row_before_in(&mut lineage, session, at)? {
+        while let Some(mut row) = self.row_before_in(&mut lineage, session, at)? {
             at = MessageId::new(row.id.get().saturating_sub(1));
             let beside = repeated.contains(&row.id) || is_summary(&row) || is_aside(&row);
             if row.standing != Standing::TakenBack && !beside && row.role != Role::Other {
-                further = further.map(|rows: u32| rows + 1).or((row.role == Role::User).then_some(0));
+                let opens = row.role == Role::User && !is_continuation(&row);
+                further = further.map(|rows: u32| rows + 1).or(opens.then_some(0));
+                row.goes_on = self.goes_on(&row)?.unwrap_or(false);
                 rows.push(row);
             }
             if further.is_some_and(|rows| rows >= FURTHER) {
@@ -127,6 +154,9 @@ impl Turn {
 impl Passed {
     fn row(&mut self, row: &Row) {
         match row.role {
+            Role::User if is_continuation(row) => {
+                self.open.get_or_insert_with(|| Turn::of(row));
+            }
             Role::User => {
                 let left = self.open.replace(Turn::of(row));
                 self.aside.extend(left.filter(|left| !left.calls.is_empty()));

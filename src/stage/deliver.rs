@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::config;
-use crate::event::{Delivery, Item, Notice, Outcome, Post};
+use crate::event::{Delivery, Item, NOTE, Notice, Outcome, Passed, Post};
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
 use crate::omnigent::{Client, Fault, FaultKind, body};
@@ -120,7 +120,7 @@ impl Deliver {
         let Some(mark) = record.mark.as_mut().filter(|mark| self.recall.is_taken_back(mark.row)) else {
             return;
         };
-        mark.trace = None;
+        mark.passed = Some(Passed::TakenBack);
         if mark.items.is_some() {
             record.mark = None;
         }
@@ -130,6 +130,7 @@ impl Deliver {
     fn settle(&self, record: &mut Record, settled: Settled, post: &Post, (row, place): (MessageId, u32)) {
         let Post::Item { item, turn, .. } = post else { return };
         let (kind, turn) = (item.name(), turn.clone());
+        record.undo = (place == NOTE).then(|| (row, turn.opener().unwrap_or(row)));
         match settled.outcome {
             Outcome::Delivered(id) => {
                 let digest = digest(item);

@@ -172,7 +172,7 @@ impl Feed {
             // What was taken back in history that is not shown stays so.
             if !binding.resume.begins {
                 open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
-                taken_back = past.taken_back;
+                taken_back = self.taken_back_in(open, &binding.session)?;
             }
         }
         if binding.resume.begins {
@@ -201,6 +201,21 @@ impl Feed {
         self.said_to_wait = false;
         self.send(Reading::Bound(binding));
         Ok(())
+    }
+
+    /// The rows of a session that an earlier run passed as taken back.
+    fn taken_back_in(
+        &self,
+        open: &Open,
+        session: &HermesSessionId,
+    ) -> Result<BTreeSet<MessageId>, SourceError> {
+        let mut rows = BTreeSet::new();
+        for row in self.memory.taken_back(MOST_TAKEN_BACK) {
+            if open.session_of(row)?.as_ref() == Some(session) {
+                rows.insert(row);
+            }
+        }
+        Ok(rows)
     }
 
     /// Where the session bound before is no longer there, an older copy of the database may hold one that it

@@ -64,6 +64,7 @@ impl Transform {
             }
             Standing::New => match row.role {
                 Role::User if turn::is_aside(&row) => (TurnEffect::None, self.user(&row)),
+                Role::User if turn::is_continuation(&row) => (TurnEffect::Continues, self.user(&row)),
                 Role::User => (TurnEffect::Opens, self.user(&row)),
                 Role::Assistant => self.assistant(&row),
                 Role::Tool => (TurnEffect::Continues, vec![self.output(&row)]),

@@ -15,7 +15,7 @@
 //! Should rows of a settled turn come after all, it goes on under its own id.
 
 use crate::event::{
-    Beside, Delivery, Item, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect, Waiting,
+    Beside, Delivery, Item, Mark, OpenTurn, Passed, Post, Resume, RowItems, Step, TurnEffect, Waiting,
 };
 use crate::ids::{MessageId, ResponseId};
 
@@ -39,7 +39,7 @@ pub struct Turns {
     /// Whether a session was bound before: the next one is another.
     bound: bool,
     /// Of the row that is taken now.
-    trace: Option<Trace>,
+    passed: Option<Passed>,
     interrupts: Interrupts,
     notices: Notices,
 }
@@ -91,7 +91,7 @@ impl Turns {
 
     /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
-        self.trace = None;
+        self.passed = None;
         let mut deliveries = Vec::new();
         if std::mem::replace(&mut self.bound, true) {
             deliveries = self.lapse();
@@ -131,7 +131,7 @@ impl Turns {
     }
 
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
-        self.trace = row.trace;
+        self.passed = Some(row.trace.map_or(Passed::TakenBack, Passed::Delivered));
         if let Some(turn) = self.speaks_aside(&row) {
             return self.row_aside(row, turn);
         }
@@ -269,8 +269,8 @@ impl Turns {
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
-        let trace = self.trace.filter(|_| items.is_none());
-        Mark { row, items, trace, turn: self.open.clone(), closed_turns: self.closed }
+        let passed = self.passed.filter(|_| items.is_none());
+        Mark { row, items, passed, turn: self.open.clone(), closed_turns: self.closed }
     }
 }
 

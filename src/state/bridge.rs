@@ -268,7 +268,7 @@ mod tests {
         first.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
         let whole =
-            Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
+            Mark { row: MessageId::new(3), items: None, passed: None, turn: turn.clone(), closed_turns: 2 };
         first.advance(marked(whole.clone()), 2).expect("advance");
         first.advance(marked(Mark { row: MessageId::new(4), items: Some(2), ..whole }), 3).expect("advance");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
@@ -285,7 +285,7 @@ mod tests {
         let mut bridge = bridge(dir.path());
         bridge.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
-        let owed = Mark { row: MessageId::new(3), items: None, trace: None, turn, closed_turns: 1 };
+        let owed = Mark { row: MessageId::new(3), items: None, passed: None, turn, closed_turns: 1 };
         bridge.advance(marked(owed.clone()), 2).expect("advance");
         assert!(dir::read(&dir.path().join(STATUS)).is_none());
         let edge = Some((ResponseId::new("t"), EdgeStatus::Idle));

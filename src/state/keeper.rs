@@ -255,7 +255,7 @@ mod tests {
 
         let mut binding = Binding { session: HermesSessionId::new("s"), resume: Resume::default() };
         keeper.bind(&binding, 1).unwrap_err();
-        let mark = Mark { row: MessageId::new(3), items: None, trace: None, turn: None, closed_turns: 0 };
+        let mark = Mark { row: MessageId::new(3), items: None, passed: None, turn: None, closed_turns: 0 };
         let record = Record { mark: Some(mark), ..Record::default() };
         keeper.record(record.clone(), 2).unwrap_err();
         other.execute_batch("DROP TRIGGER full").unwrap();

@@ -39,7 +39,7 @@ impl Feed {
         if row.standing != Standing::TakenBack {
             // A lock that interrupts the judging must leave no half of it.
             let mut rewrites = following.rewrites.clone();
-            let held = Held::of(&row, following.held);
+            let held = Held::of(row.id, following.held);
             let judged = open
                 .judge(&mut rewrites, &mut row, next, held.may_wait(), &|range| self.memory.range(range))?;
             if judged == Judged::Later {

@@ -24,6 +24,7 @@ fn row(role: Role, content: &str) -> Row {
         timestamp: 1_795_984_725.048,
         token_count: None,
         trace: None,
+        goes_on: false,
         standing: Standing::New,
     }
 }

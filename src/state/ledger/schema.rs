@@ -72,6 +72,23 @@ const STEPS: &[&str] = &[
     -- Whether the owed edge is to say that an item of its turn could not be delivered.
     ALTER TABLE turn ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- A row that was taken back before anything of it was shown: should it be live again, it is new.
+    CREATE TABLE taken_back (
+        mirror INTEGER NOT NULL REFERENCES mirror (id),
+        row    INTEGER NOT NULL,
+        PRIMARY KEY (mirror, row)
+    ) WITHOUT ROWID;
+    -- The first and the last row of an undo whose note was delivered or refused.
+    CREATE TABLE undone (
+        mirror INTEGER NOT NULL REFERENCES mirror (id),
+        first  INTEGER NOT NULL,
+        last   INTEGER NOT NULL,
+        PRIMARY KEY (mirror, first)
+    ) WITHOUT ROWID;
+    INSERT INTO undone SELECT mirror, row, CAST(substr(turn, length('hermes_turn_') + 1) AS INTEGER)
+        FROM item WHERE place = 0;
+",
 ];
 
 /// Why a ledger can't be brought to today's form.

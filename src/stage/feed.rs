@@ -74,6 +74,16 @@ struct Following {
     untold: bool,
 }
 
+impl Following {
+    /// Watches a row that was taken back before it could be shown, in place of the oldest where there are many.
+    fn watch_taken_back(&mut self, row: MessageId) {
+        self.taken_back.insert(row);
+        if self.taken_back.len() > MOST_TAKEN_BACK {
+            self.taken_back.pop_first();
+        }
+    }
+}
+
 impl Feed {
     /// A mirror that has a binding from before, or finds its session by `target`.
     #[must_use]

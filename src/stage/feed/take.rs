@@ -1,7 +1,7 @@
 //! Taking the rows that a scan found, one by one, as far as the lane has room and what they are is known.
 
+use super::Feed;
 use super::held::Held;
-use super::{Feed, MOST_TAKEN_BACK};
 use crate::event::{Reading, Row, Standing};
 use crate::hermes::{Judged, Open, SourceError, turn};
 use crate::ids::MessageId;
@@ -36,19 +36,19 @@ impl Feed {
             return Ok(false);
         }
         let mut row = row.clone();
-        if row.standing != Standing::TakenBack {
+        if row.standing == Standing::TakenBack {
+            following.watch_taken_back(row.id);
+        } else {
             // A lock that interrupts the judging must leave no half of it.
             let mut rewrites = following.rewrites.clone();
             let held = Held::of(row.id, following.held);
-            let judged = open
-                .judge(&mut rewrites, &mut row, next, held.may_wait(), &|range| self.memory.range(range))?;
+            let remembered = |range| self.memory.range(range);
+            let judged = open.judge(&mut rewrites, &mut row, next, held.may_wait(), &remembered)?;
             if judged == Judged::Later {
                 following.held = Some(held);
                 return Ok(false);
             }
             following.rewrites = rewrites;
-        } else if following.taken_back.len() < MOST_TAKEN_BACK {
-            following.taken_back.insert(row.id);
         }
         following.held = None;
         if row.id <= following.highest && self.memory.holds(row.id) {

@@ -154,6 +154,25 @@ mod tests {
     }
 
     #[test]
+    fn an_undo_that_an_older_ledger_noted_is_noted_still() {
+        let conn = Connection::open_in_memory().expect("memory");
+        STEPS[..2].iter().for_each(|step| conn.execute_batch(step).expect("the second form"));
+        conn.execute_batch(
+            "INSERT INTO mirror (id, server, conversation, source) VALUES (1, 'http://h', 'c', '/db');
+             INSERT INTO item (mirror, row, place, kind, digest, turn) VALUES
+                 (1, 3, 0, 'user message', 7, 'hermes_turn_12'), (1, 5, 1, 'user message', 8, 'hermes_turn_5');",
+        )
+        .expect("filled");
+        conn.pragma_update(None, "application_id", APPLICATION).expect("set");
+        conn.pragma_update(None, "user_version", 2).expect("set");
+        migrate(&conn).expect("migrated");
+        let undone = conn.query_row("SELECT first, last FROM undone", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        });
+        assert_eq!(undone.expect("one"), (3, 12));
+    }
+
+    #[test]
     fn a_ledger_is_made_once_and_a_newer_one_is_refused() {
         let conn = Connection::open_in_memory().expect("memory");
         migrate(&conn).expect("made");

@@ -29,6 +29,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         range: Box::new(|_| Vec::new()),
         before: Box::new(|_| None),
         undone: Box::new(|_| Vec::new()),
+        taken_back: Box::new(|_| Vec::new()),
     };
     let free = Box::new(|_: &HermesSessionId| false);
     let stats = Stats::new(db.path.clone(), String::new(), Teller::default()).add(ConversationId::new("c"));

@@ -112,11 +112,12 @@ impl Mirror {
     /// What the ledger remembers. That it can't be read is noted where it is written.
     fn delivered(&self) -> Delivered {
         let account = self.keeper(|keeper| keeper.account().clone());
-        let (same, again) = (account.clone(), account.clone());
+        let (same, again, once_more) = (account.clone(), account.clone(), account.clone());
         Delivered {
             range: Box::new(move |range| account.rows(range).unwrap_or_default()),
             before: Box::new(move |row| same.row_before(row).unwrap_or_default()),
             undone: Box::new(move |range| again.undone(range).unwrap_or_default()),
+            taken_back: Box::new(move |most| once_more.taken_back(most).unwrap_or_default()),
         }
     }
 

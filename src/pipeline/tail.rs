@@ -97,6 +97,7 @@ fn nothing() -> Delivered {
         range: Box::new(|_| Vec::new()),
         before: Box::new(|_| None),
         undone: Box::new(|_| Vec::new()),
+        taken_back: Box::new(|_| Vec::new()),
     }
 }
 

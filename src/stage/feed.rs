@@ -2,20 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
+use self::held::Held;
 use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
 use super::seek::{self, Sought};
-use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
+use crate::event::{Beside, Binding, Reading, Resume, Rewind};
 use crate::hermes::discovery::Terminal;
-use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
+use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::stats::MirrorStats;
 
 mod elsewhere;
+mod held;
 mod place;
+mod take;
 mod undo;
 mod wave;
 
@@ -60,6 +64,8 @@ struct Following {
     /// The newest row that is shown, or on its way, and was not taken back when this was last asked.
     newest: Option<MessageId>,
     rewrites: Rewrites,
+    /// The row behind `read_to`, while it is held back.
+    held: Option<Held>,
     wave: Wave,
     turn_closed: bool,
     caught_up: bool,
@@ -68,6 +74,16 @@ struct Following {
     place: Place,
     /// Something beside the rows is still to be told.
     untold: bool,
+}
+
+impl Following {
+    /// Watches a row that was taken back before it could be shown, in place of the oldest where there are many.
+    fn watch_taken_back(&mut self, row: MessageId) {
+        self.taken_back.insert(row);
+        if self.taken_back.len() > MOST_TAKEN_BACK {
+            self.taken_back.pop_first();
+        }
+    }
 }
 
 impl Feed {
@@ -128,10 +144,10 @@ impl Feed {
         self.following.is_some()
     }
 
-    /// The session it follows and how far it has read, while its lane has room.
+    /// The session it follows and how far it has read, while its lane has room and no row is held back.
     #[must_use]
     pub fn ready(&self) -> Option<(&HermesSessionId, MessageId)> {
-        let following = self.following.as_ref()?;
+        let following = self.following.as_ref().filter(|f| f.held.is_none_or(|held| !held.was_seen))?;
         self.lane.has_room().then_some((&following.session, following.read_to))
     }
 
@@ -151,9 +167,9 @@ impl Feed {
         let rewound = self.find_what_is_left(open)?;
         let Some(binding) = self.find(open, others)? else { return Ok(()) };
         self.begin(open, binding)?;
-        if let Some(row) = rewound {
-            self.memory.rewind_to(row);
-            self.send(Reading::Rewound(row));
+        if let Some(rewind) = rewound {
+            self.memory.rewind_to(rewind.row);
+            self.send(Reading::Rewound(rewind));
         }
         Ok(())
     }
@@ -172,7 +188,7 @@ impl Feed {
             // What was taken back in history that is not shown stays so.
             if !binding.resume.begins {
                 open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
-                taken_back = past.taken_back;
+                taken_back = self.taken_back_in(open, &binding.session)?;
             }
         }
         if binding.resume.begins {
@@ -189,6 +205,7 @@ impl Feed {
             taken_back,
             newest: Some(last),
             rewrites,
+            held: None,
             wave: Wave::default(),
             turn_closed: false,
             caught_up: false,
@@ -203,21 +220,38 @@ impl Feed {
         Ok(())
     }
 
+    /// The rows of a session that an earlier run passed as taken back.
+    fn taken_back_in(
+        &self,
+        open: &Open,
+        session: &HermesSessionId,
+    ) -> Result<BTreeSet<MessageId>, SourceError> {
+        let mut rows = BTreeSet::new();
+        for row in self.memory.taken_back(MOST_TAKEN_BACK) {
+            if open.session_of(row)?.as_ref() == Some(session) {
+                rows.insert(row);
+            }
+        }
+        Ok(rows)
+    }
+
     /// Where the session bound before is no longer there, an older copy of the database may hold one that it
-    /// continued: that is taken up again, behind the last row that both have. Returns this row.
-    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<MessageId>, SourceError> {
+    /// continued: that is taken up again, behind the last row that both have.
+    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<Rewind>, SourceError> {
         let Some(known) = &self.resume else { return Ok(None) };
         if open.session(&known.session)?.is_some() {
             return Ok(None);
         }
         let (row, _) = self.memory.shared_with(open, known.resume.last)?;
         let Some(session) = open.session_of(row)? else { return Ok(None) };
+        let closed_turns = open.closed_turns(&session, row)?;
         tracing::warn!(
             conversation = %self.conversation, session = %known.session, %row, left = %session,
             "the session is gone from the database, which holds the one it continued; going on in that"
         );
-        self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
-        Ok(Some(row))
+        let resume = Resume { last: row, ..Resume::default() };
+        self.resume = Some(Binding { session: session.clone(), resume });
+        Ok(Some(Rewind { row, session, closed_turns }))
     }
 
     /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
@@ -259,87 +293,24 @@ impl Feed {
         }
     }
 
-    /// Takes the rows of its session that one scan found. Returns whether it took them all.
-    pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
-        let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
-        let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
-        if !mine.is_empty() && !self.may_take(open)? {
-            return Ok(false);
-        }
-        for (at, row) in mine.iter().enumerate() {
-            let next = match mine.get(at + 1) {
-                Some(next) => Some(next.timestamp),
-                None if more => open.next_timestamp(&session, row.id)?,
-                None => None,
-            };
-            if !self.take_row(open, row, next)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn take_row(&mut self, open: &Open, row: &Row, next: Option<f64>) -> Result<bool, SourceError> {
-        let Some(following) = &mut self.following else { return Ok(true) };
-        if row.id <= following.read_to {
-            return Ok(true);
-        }
-        if !self.lane.has_room() {
-            return Ok(false);
-        }
-        let mut row = row.clone();
-        if row.standing != Standing::TakenBack {
-            // A lock that interrupts the judging must leave no half of it.
-            let mut rewrites = following.rewrites.clone();
-            open.judge(&mut rewrites, &mut row, next, &|range| self.memory.range(range))?;
-            following.rewrites = rewrites;
-        } else if following.taken_back.len() < MOST_TAKEN_BACK {
-            following.taken_back.insert(row.id);
-        }
-        if row.id <= following.highest && self.memory.holds(row.id) {
-            // Read again for the sake of one before it.
-            following.read_to = row.id;
-            return Ok(true);
-        }
-        self.memory.note(row.id, row.trace);
-        self.watch.note(&row);
-        following.read_to = row.id;
-        following.first.get_or_insert(row.id);
-        if row.standing != Standing::TakenBack {
-            following.newest = following.newest.max(Some(row.id));
-        }
-        following.highest = following.highest.max(row.id);
-        following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
-        match row.standing {
-            Standing::New => self.lane.recall.put(row.id),
-            // Its original may wait on the lane, and is all that will be shown of the two.
-            Standing::Repeated => self.lane.recall.keep(),
-            Standing::TakenBack | Standing::Summary(_) => {}
-        }
-        self.watch_for_wave(&row);
-        tracing::trace!(conversation = %self.conversation, row = %row.id, "read");
-        self.send(Reading::Row(row));
-        Ok(true)
-    }
-
-    /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
-    /// `more`: a limit ended the scan.
-    pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
-        if let Some(following) = &mut self.following {
-            following.read_to = scanned_to;
-            following.highest = following.highest.max(scanned_to);
-            following.caught_up = !more;
-            self.stats.read_to(scanned_to);
-        }
-    }
-
     /// The database has changed, and holds rows up to `newest`: there may be more to read.
     pub fn expect_more(&mut self, newest: Option<MessageId>) {
         self.stats.newest(newest.unwrap_or(MessageId::ZERO));
         if let Some(following) = &mut self.following {
             following.caught_up = false;
             following.place = Place::Unchecked;
+            if let Some(held) = &mut following.held {
+                held.was_seen = false;
+            }
         }
+    }
+
+    /// When the row that is held back is to be judged, whatever has come by then; `None` where none is, or the lane is
+    /// full.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        let held = self.following.as_ref().and_then(|following| following.held)?;
+        self.lane.has_room().then_some(held.until)
     }
 
     /// Whether there was nothing more to read and to tell at the last scan.

@@ -32,6 +32,8 @@ const IDENTIFIED_FOR: Duration = Duration::from_millis(2);
 const LONG_LOCK: Duration = Duration::from_secs(3);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
+/// How soon a lock is tried again.
+const SOON: Duration = Duration::from_millis(2);
 /// Where nothing wakes it, the reader looks at its own state this often.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
@@ -114,7 +116,7 @@ impl Reader {
     /// Reads until it is told to stop, or every lane has ended.
     pub fn run(&mut self) {
         while self.goes_on() {
-            let kinds = self.wakes.wait(LONGEST_WAIT);
+            let kinds = self.wakes.wait(self.at_most(LONGEST_WAIT));
             tracing::trace!(announced = kinds.announces_commit(), "woken");
             self.obey(kinds);
             if self.stopped {
@@ -124,6 +126,10 @@ impl Reader {
                 self.chase();
             } else if self.is_due() {
                 self.look_unannounced(kinds);
+            }
+            if self.held_until().is_some_and(|until| until <= Instant::now()) {
+                self.look_again();
+                self.attempt();
             }
             self.release_when_quiet();
         }
@@ -140,7 +146,8 @@ impl Reader {
             match read {
                 Ok(_) if self.all_read() => break,
                 Err(SourceError::Busy(_)) | Ok(_) => {
-                    let _ = self.wakes.wait(Duration::from_millis(self.detect.fallback_poll_ms));
+                    let wait = Duration::from_millis(self.detect.fallback_poll_ms);
+                    let _ = self.wakes.wait(self.at_most(wait));
                 }
                 Err(error) => {
                     self.note(Err(&error));
@@ -149,6 +156,19 @@ impl Reader {
             }
         }
         self.source.close();
+    }
+
+    /// When the first of the rows that are held back is to be judged.
+    fn held_until(&self) -> Option<Instant> {
+        self.feeds.iter().filter_map(Feed::held_until).min()
+    }
+
+    /// How long to wait for a wake: `longest`, or until a row that is held back is to be judged. Where it can't be read
+    /// by then, that is tried again with the next wake, or soon where it is merely locked.
+    fn at_most(&self, longest: Duration) -> Duration {
+        let until = self.held_until().filter(|_| self.fault.is_none());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(SOON));
+        left.map_or(longest, |left| left.min(longest))
     }
 
     fn goes_on(&self) -> bool {

@@ -19,6 +19,7 @@ use super::{StateError, dir, lock};
 
 mod dead_letters;
 mod progress;
+mod remembered;
 mod schema;
 
 pub use dead_letters::{DeadLetter, DeadLetters, NewDeadLetter};

@@ -24,9 +24,24 @@ pub struct Conversation {
     pub items: Vec<Value>,
     /// Every accepted event, live ones included, in order.
     pub events: Vec<Value>,
+    /// What was typed on the web page and waits for its row, oldest first.
+    pub pending: Vec<String>,
+    /// What had waited, each with the text of the message that was taken for it.
+    pub answered: Vec<(String, String)>,
     session: Map<String, Value>,
     /// The item that each source id made.
     sources: BTreeMap<String, Value>,
+}
+
+impl Conversation {
+    /// As the real server does: each message of a person answers the input that has waited longest, whatever it says.
+    fn take_input(&mut self, item: &Value) {
+        let is_typed = item["type"] == "message" && item["role"] == "user" && item["is_meta"] != true;
+        if is_typed && !self.pending.is_empty() {
+            let text = item["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+            self.answered.push((self.pending.remove(0), text));
+        }
+    }
 }
 
 impl Default for Store {
@@ -56,6 +71,11 @@ impl Store {
 
     pub fn conversation(&self, id: &str) -> Option<&Conversation> {
         self.conversations.get(id)
+    }
+
+    /// A person has typed something on the web page.
+    pub fn await_input(&mut self, id: &str, text: &str) {
+        self.conversations.get_mut(id).unwrap().pending.push(text.to_owned());
     }
 
     /// Stores an item as another writer would, past all faults.
@@ -158,6 +178,7 @@ impl Store {
                         return Ok((202, json!({"queued": false, "item_id": first})));
                     }
                 }
+                conversation.take_input(&item);
                 conversation.items.push(item);
                 json!({"queued": false, "item_id": item_id})
             }

@@ -33,6 +33,7 @@ impl Feed {
             taken_back: BTreeSet::new(),
             newest: None,
             rewrites: Rewrites::default(),
+            held: None,
             wave: Wave::default(),
             turn_closed: following.turn_closed,
             caught_up: false,

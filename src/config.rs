@@ -21,6 +21,9 @@ pub use validate::{load, parse};
 /// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
 pub const DEFAULT_AGENT: &str = "hermes-native-ui";
 
+/// What stands as a mirror's `conversation` where it is to make one on the server.
+pub const NEW_CONVERSATION: &str = "new";
+
 /// The sources of Hermes's terminals: the classic one and the full-screen one. What messaging platforms, schedules,
 /// tools and servers write is nobody's terminal.
 pub const DEFAULT_SOURCES: [&str; 2] = ["cli", "tui"];
@@ -308,7 +311,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mirror {
-    /// The Omnigent conversation to feed.
+    /// The Omnigent conversation to feed, or `new`: one is made once there is a session to show, and kept from then on.
     pub conversation: String,
     /// The Hermes session to follow; found by `workspace` and `launch_epoch` where absent.
     #[serde(default)]
@@ -329,4 +332,12 @@ pub struct Mirror {
     /// The name that the model's messages carry. Default: `hermes-native-ui`.
     #[serde(default)]
     pub agent_name: Option<String>,
+}
+
+impl Mirror {
+    /// Whether its conversation is made by the mirror, and not known beforehand.
+    #[must_use]
+    pub fn makes_conversation(&self) -> bool {
+        self.conversation == NEW_CONVERSATION
+    }
 }

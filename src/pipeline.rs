@@ -18,12 +18,14 @@ use crate::omnigent::{Client, ClientError};
 use crate::stage::detect::{Detect, Health};
 use crate::stage::feed::Feed;
 use crate::stage::read::{Control, Reader};
+use crate::stage::scout::Scouts;
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::{StateError, dir};
 
 pub mod prospect;
 pub mod replay;
 
+mod founding;
 mod lane;
 mod lanes;
 mod mirror;
@@ -33,6 +35,7 @@ mod supervise;
 
 pub use lanes::Drain;
 
+use founding::Founding;
 use lanes::Lanes;
 use mirror::{Common, Mirror, Places};
 use pilot::Pilot;
@@ -82,6 +85,8 @@ pub struct Pipeline {
     config: Arc<Config>,
     database: PathBuf,
     mirrors: Vec<Mirror>,
+    scouts: Scouts,
+    founding: Founding,
     waker: Waker,
     wakes: Wakes,
 }
@@ -119,9 +124,8 @@ impl Pipeline {
             configured_model: hermes::configured_beside(&database),
             database: database.clone(),
         };
-        let mirrors = config.mirror.iter().map(|mirror| Mirror::open(mirror, &common, &places));
-        let mirrors = mirrors.collect::<Result<_, _>>()?;
-        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver })
+        let (mirrors, scouts, founding) = Founding::muster(common, places)?;
+        Ok(Self { config, database, mirrors, scouts, founding, waker, wakes: wake_receiver })
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
@@ -138,12 +142,13 @@ impl Pipeline {
         let health = Health::default();
         let source = Source::new(self.database.clone(), Duration::from_millis(self.config.read.busy_ms));
         let (detect, read) = (self.config.detect.clone(), &self.config.read);
+        let feeds = (feeds, self.scouts);
         let reader = Reader::new(source, detect.clone(), read, self.wakes, control, feeds, health.clone());
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
         let mut read_done = spawn_reader(reader, mode, stopped.clone())?;
         let detector = Detect::new(self.database.clone(), detect, self.waker.clone(), health);
         let watching = spawn_detector(detector, stopped)?;
-        let pilot = Pilot::new(self.mirrors, orders, self.waker);
+        let mut pilot = Pilot::new(self.mirrors, self.founding, orders, self.waker);
 
         tokio::pin!(shutdown);
         let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
@@ -163,7 +168,7 @@ impl Pipeline {
         };
         let drain = lanes.drain(deadline).await;
         let _ = tokio::task::spawn_blocking(move || watching.join()).await;
-        Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
+        Ok(Ended { drain, bound: pilot.bound(), mirrors: self.config.mirror.len() })
     }
 }
 

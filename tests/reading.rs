@@ -8,10 +8,11 @@ use std::time::Duration;
 use hermes_mirror::event::Reading;
 use hermes_mirror::hermes::{Limits, Source};
 use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
-use hermes_mirror::stage::feed::{Feed, Target};
+use hermes_mirror::stage::feed::Feed;
 use hermes_mirror::stage::memory::Delivered;
 use hermes_mirror::stage::pressure::LaneSender;
 use hermes_mirror::stage::recall::Recall;
+use hermes_mirror::stage::search::Target;
 use support::hermes_db::{HermesDb, Kept, Summary};
 
 #[test]

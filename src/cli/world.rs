@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hermes_mirror::config::{Config, Mirror};
 use hermes_mirror::ids::HermesSessionId;
+use hermes_mirror::pipeline::prospect;
 use reqwest::Url;
 
 use super::finding::Finding;
@@ -43,9 +44,27 @@ pub fn ask_server(config: &Config, sessions: &[Option<HermesSessionId>]) -> anyh
     Ok(runtime.block_on(server::ask(config, sessions)))
 }
 
+/// Puts the conversations that were made in the place of those that are to be made.
+pub fn with_conversations(mut config: Config) -> anyhow::Result<Config> {
+    for at in 0..config.mirror.len() {
+        let mirror = &config.mirror[at];
+        let made = if mirror.makes_conversation() { prospect::made(&config, mirror)? } else { None };
+        if let Some(made) = made {
+            config.mirror[at].conversation = made.to_string();
+        }
+    }
+    Ok(config)
+}
+
 /// How a mirror is named in a finding.
 fn subject(mirror: &Mirror) -> String {
-    format!("mirror {}", mirror.conversation)
+    match (&mirror.session, &mirror.workspace) {
+        (Some(session), _) if mirror.makes_conversation() => format!("mirror of session {session}"),
+        (None, Some(workspace)) if mirror.makes_conversation() => {
+            format!("mirror of {}", workspace.display())
+        }
+        _ => format!("mirror {}", mirror.conversation),
+    }
 }
 
 fn directories(mirror: &Mirror) -> Vec<Finding> {

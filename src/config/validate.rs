@@ -266,13 +266,16 @@ fn state(mut table: Reader<'_>) -> State {
 fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
     let mut conversations: Vec<Found<String>> = Vec::new();
     let mut bridge_dirs: Vec<Found<PathBuf>> = Vec::new();
+    // Of those whose conversations are made.
+    let mut sessions: Vec<Found<String>> = Vec::new();
+    let mut workspaces: Vec<Found<(PathBuf, Option<u64>)>> = Vec::new();
     let mut mirrors = Vec::new();
     for mut table in tables {
         require(
             &table,
             "conversation",
             "[[mirror]]",
-            "add `conversation = \"…\"`, the id of the conversation to feed",
+            "add `conversation = \"new\"`, to have one made, or the id of the conversation to feed",
         );
         if !table.has("session") && !table.has("workspace") {
             table.missing(
@@ -282,22 +285,31 @@ fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
         }
         let conversation = table.text_by("conversation", rules::conversation);
         let bridge_dir = table.path("bridge_dir");
-        mirrors.push(Mirror {
+        let session = table.text_by("session", rules::not_empty);
+        let workspace = table.path("workspace");
+        let mirror = Mirror {
             conversation: conversation.as_ref().map(|found| found.value.clone()).unwrap_or_default(),
-            session: table.text_by("session", rules::not_empty).map(|session| session.value),
-            workspace: table.path("workspace").map(|workspace| workspace.value),
+            session: session.as_ref().map(|session| session.value.clone()),
+            workspace: workspace.as_ref().map(|workspace| workspace.value.clone()),
             launch_epoch: launch_epoch(&mut table),
             bridge_dir: bridge_dir.as_ref().map(|found| found.value.clone()),
             sources: sources(&mut table),
             agent_name: table.text_by("agent_name", rules::not_empty).map(|name| name.value),
-        });
-        unique(
-            "conversation",
-            "one conversation takes one mirror",
-            &mut conversations,
-            conversation,
-            problems,
-        );
+        };
+        if mirror.makes_conversation() {
+            let why = "the second conversation would show the same session";
+            let of_session = session.is_some();
+            let workspace = workspace.filter(|_| !of_session).map(|workspace| Found {
+                value: (workspace.value, mirror.launch_epoch.map(f64::to_bits)),
+                span: workspace.span,
+            });
+            unique("session", why, &mut sessions, session, problems);
+            unique("workspace", why, &mut workspaces, workspace, problems);
+        } else {
+            let why = "one conversation takes one mirror";
+            unique("conversation", why, &mut conversations, conversation, problems);
+        }
+        mirrors.push(mirror);
         unique("bridge_dir", "a bridge directory holds one cursor", &mut bridge_dirs, bridge_dir, problems);
         table.finish();
     }

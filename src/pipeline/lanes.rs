@@ -1,5 +1,6 @@
 //! The lanes' tasks: started, started again, and drained.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,15 +12,16 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::lane::{End, Lane};
 use super::mirror::Mirror;
 use super::supervise;
+use crate::ids::ConversationId;
 use crate::retry::Supervision;
 use crate::stage::pressure::LaneSender;
 use crate::stage::recall::Recall;
 
-/// The lanes of a pipeline, in the order of its mirrors.
+/// The lanes of a pipeline, by what they feed.
 #[derive(Default)]
 pub struct Lanes {
     tasks: JoinSet<End>,
-    started: Vec<Started>,
+    started: BTreeMap<ConversationId, Started>,
 }
 
 struct Started {
@@ -42,10 +44,10 @@ pub enum Drain {
 }
 
 /// A lane to start again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Restart {
     /// Which mirror's.
-    pub feed: usize,
+    pub conversation: ConversationId,
     /// After how long.
     pub wait: Duration,
     /// From its session's first row, without looking for where the conversation stands.
@@ -56,7 +58,8 @@ impl Lanes {
     /// Starts the lane of the next mirror.
     pub fn start(&mut self, mirror: &Mirror) -> LaneSender {
         let (task, gone, sender) = self.spawn(mirror, Duration::ZERO);
-        self.started.push(Started { task, gone, at: Instant::now(), supervision: Supervision::default() });
+        let started = Started { task, gone, at: Instant::now(), supervision: Supervision::default() };
+        self.started.insert(mirror.plan.conversation.clone(), started);
         sender
     }
 
@@ -93,21 +96,22 @@ impl Lanes {
                 Some(_) => continue,
                 None => return std::future::pending().await,
             };
-            let found = self.started.iter_mut().enumerate().find(|(_, started)| started.task.id() == id);
-            let Some((feed, started)) = found else { continue };
+            let found = self.started.iter_mut().find(|(_, started)| started.task.id() == id);
+            let Some((conversation, started)) = found else { continue };
+            let conversation = conversation.clone();
             let Some(panic) = panic else {
-                return Restart { feed, wait: Duration::ZERO, from_the_start: true };
+                return Restart { conversation, wait: Duration::ZERO, from_the_start: true };
             };
             let wait = started.supervision.failed(started.at.elapsed());
             supervise::announce("deliver", started.supervision.failures(), panic.as_ref(), wait.as_secs());
-            return Restart { feed, wait, from_the_start: false };
+            return Restart { conversation, wait, from_the_start: false };
         }
     }
 
     /// Starts a lane again, which waits its time before it takes anything.
-    pub fn restart(&mut self, restart: Restart, mirror: &Mirror) -> LaneSender {
+    pub fn restart(&mut self, restart: &Restart, mirror: &Mirror) -> LaneSender {
         let (task, gone, sender) = self.spawn(mirror, restart.wait);
-        if let Some(started) = self.started.get_mut(restart.feed) {
+        if let Some(started) = self.started.get_mut(&restart.conversation) {
             (started.task, started.gone, started.at) = (task, gone, Instant::now());
         }
         sender
@@ -115,8 +119,8 @@ impl Lanes {
 
     /// Ends the lane of a mirror, whatever it holds. What it was about to send is in doubt for the one that follows
     /// it, which is the same as after a kill.
-    pub async fn end(&mut self, feed: usize) {
-        if let Some(started) = self.started.get_mut(feed) {
+    pub async fn end(&mut self, conversation: &ConversationId) {
+        if let Some(started) = self.started.get_mut(conversation) {
             started.task.abort();
             // Either answer says that it is gone.
             let _ = (&mut started.gone).await;

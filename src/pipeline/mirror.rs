@@ -11,14 +11,16 @@ use crate::hermes::discovery::Terminal;
 use crate::ids::{ConversationId, HermesSessionId};
 use crate::omnigent::Client;
 use crate::stage::deliver::now_ms;
-use crate::stage::feed::{Feed, Target};
+use crate::stage::feed::Feed;
 use crate::stage::memory::Delivered;
 use crate::stage::pressure::LaneSender;
+use crate::stage::scout::Scout;
+use crate::stage::search::{Search, Target};
 use crate::stage::wake::Waker;
 use crate::state::bridge::Bridge;
 use crate::state::claims::{Claim, Permit};
 use crate::state::keeper::Keeper;
-use crate::state::ledger::{Account, Key, Ledger};
+use crate::state::ledger::{Account, Key, Ledger, Made};
 use crate::state::{StateError, claims, dir, lock};
 
 /// Where the mirror's own files are.
@@ -43,6 +45,11 @@ impl Places {
         }
         Ok(Self { dir, locks: locks.to_owned(), ledger })
     }
+
+    /// The conversations that were made on a server for the sessions of a database.
+    pub fn made(&self, server: &str, database: &Path) -> Made {
+        Made::new(&self.ledger, server, database)
+    }
 }
 
 /// What the mirrors of a pipeline share.
@@ -64,6 +71,8 @@ pub struct Mirror {
     /// What its lane is made of.
     pub plan: Plan,
     target: Target,
+    /// Where its conversation, made for it, begins.
+    first: Option<Binding>,
     bridge_dir: PathBuf,
     launch_epoch_s: f64,
     /// Held while this process is the conversation's one writer.
@@ -90,7 +99,14 @@ impl Mirror {
             configured_model: common.configured_model.clone(),
             waker: common.waker.clone(),
         };
-        Ok(Self { plan, target: target(mirror), bridge_dir, launch_epoch_s, _writer: writer })
+        let target = target(mirror);
+        Ok(Self { plan, target, first: None, bridge_dir, launch_epoch_s, _writer: writer })
+    }
+
+    /// The same, with a conversation that was made to begin at `first`.
+    #[must_use]
+    pub fn beginning_at(self, first: Binding) -> Self {
+        Self { first: Some(first), ..self }
     }
 
     /// The reading half.
@@ -116,10 +132,11 @@ impl Mirror {
 
     /// Where delivery had come to.
     pub fn binding(&self) -> Option<Binding> {
-        self.keeper(|keeper| keeper.binding()).unwrap_or_else(|error| {
+        let binding = self.keeper(|keeper| keeper.binding()).unwrap_or_else(|error| {
             tracing::error!(conversation = %self.plan.conversation, "{error}");
             None
-        })
+        });
+        binding.or(self.first.clone())
     }
 
     fn keeper<T>(&self, act: impl FnOnce(&mut Keeper) -> T) -> T {
@@ -151,6 +168,26 @@ impl Mirror {
             let (laid_ms, renewed_ms) = (keeper.bound_ms(), keeper.heartbeat_ms());
             Claim { bridge_dir: &bridge_dir, session, launch_epoch_s, laid_ms, renewed_ms }.permit(now_ms())
         })
+    }
+}
+
+/// The search for the session of a mirror that has no conversation yet.
+pub fn scout(mirror: &config::Mirror, places: &Places) -> Scout {
+    let (dir, launch) = (bridge_dir(&places.dir, mirror), claim_epoch(mirror));
+    let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
+    let conversation = ConversationId::new(mirror.conversation.as_str());
+    Scout::new(purpose(mirror), Search::new(conversation, target(mirror), Box::new(taken)))
+}
+
+/// What a conversation is made for: the words by which the configuration chooses the session.
+pub(super) fn purpose(mirror: &config::Mirror) -> String {
+    match (&mirror.session, &mirror.workspace) {
+        (Some(session), _) => format!("session {session}"),
+        (None, workspace) => {
+            let workspace = workspace.as_deref().unwrap_or(Path::new("")).display();
+            let since = mirror.launch_epoch.map(|since| format!(" since {since}"));
+            format!("workspace {workspace}{}", since.unwrap_or_default())
+        }
     }
 }
 

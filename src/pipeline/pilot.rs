@@ -1,6 +1,6 @@
-//! What steers a running pipeline: renews claims, starts lanes again, hears when it is time to stop.
+//! What steers a running pipeline: renews claims, starts lanes, some of them again, hears when it is time to stop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,37 +9,35 @@ use crossbeam_channel::Sender;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
+use super::founding::Founding;
 use super::lanes::{Lanes, Restart};
 use super::mirror::Mirror;
 use crate::event::Wake;
+use crate::ids::ConversationId;
 use crate::stage::read::Control;
 use crate::stage::wake::Waker;
 use crate::state::claims;
 
 /// The steering of a pipeline.
 pub struct Pilot {
-    mirrors: Vec<Mirror>,
+    mirrors: BTreeMap<ConversationId, Mirror>,
+    founding: Founding,
     orders: Sender<Control>,
     waker: Waker,
 }
 
 impl Pilot {
-    /// Steers `mirrors`; `orders` and `waker` reach the reader.
+    /// Steers `mirrors`, and those to come; `orders` and `waker` reach the reader.
     #[must_use]
-    pub fn new(mirrors: Vec<Mirror>, orders: Sender<Control>, waker: Waker) -> Self {
-        Self { mirrors, orders, waker }
+    pub fn new(mirrors: Vec<Mirror>, founding: Founding, orders: Sender<Control>, waker: Waker) -> Self {
+        let named = mirrors.into_iter().map(|mirror| (mirror.plan.conversation.clone(), mirror));
+        Self { mirrors: named.collect(), founding, orders, waker }
     }
 
-    /// How many mirrors there are.
-    #[must_use]
-    pub fn mirrors(&self) -> usize {
-        self.mirrors.len()
-    }
-
-    /// How many have found their session.
+    /// How many mirrors have found their session.
     #[must_use]
     pub fn bound(&self) -> usize {
-        self.mirrors.iter().filter(|mirror| mirror.binding().is_some()).count()
+        self.mirrors.values().filter(|mirror| mirror.binding().is_some()).count()
     }
 
     /// Tells the reader something.
@@ -51,7 +49,7 @@ impl Pilot {
 
     /// Steers until it is time to stop. Returns whether the reader has ended by then.
     pub async fn watch_over(
-        &self,
+        &mut self,
         lanes: &mut Lanes,
         read_done: &mut oneshot::Receiver<()>,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
@@ -65,11 +63,16 @@ impl Pilot {
                 _ = &mut *read_done => return true,
                 _ = heartbeat.tick() => self.renew_claims(&mut lost, lanes).await,
                 restart = lanes.ended() => {
-                    if let Some(mirror) = self.mirrors.get(restart.feed) {
-                        let lane = lanes.restart(restart, mirror);
+                    if let Some(mirror) = self.mirrors.get(&restart.conversation) {
+                        let lane = lanes.restart(&restart, mirror);
                         let resume = mirror.binding().filter(|_| !restart.from_the_start);
-                        self.order(Control::Restart { feed: restart.feed, lane, resume });
+                        self.order(Control::Restart { conversation: restart.conversation, lane, resume });
                     }
+                }
+                (sighting, mirror) = self.founding.next() => {
+                    let feed = Box::new(mirror.feed(lanes.start(&mirror)));
+                    self.order(Control::Add { feed, sighted: sighting.binding.session });
+                    self.mirrors.insert(mirror.plan.conversation.clone(), mirror);
                 }
             }
         }
@@ -77,15 +80,17 @@ impl Pilot {
 
     /// A lane whose claim was lost is ended with the rows that wait in it: they are another's to show now, and once
     /// the session is free again it is read from behind the last row that was delivered.
-    async fn renew_claims(&self, lost: &mut BTreeSet<usize>, lanes: &mut Lanes) {
-        for (feed, mirror) in self.mirrors.iter().enumerate() {
+    async fn renew_claims(&self, lost: &mut BTreeSet<ConversationId>, lanes: &mut Lanes) {
+        for (conversation, mirror) in &self.mirrors {
             if mirror.heartbeat() {
-                lost.remove(&feed);
-            } else if lost.insert(feed) {
-                lanes.end(feed).await;
-                let anew = Restart { feed, wait: Duration::ZERO, from_the_start: false };
-                let lane = lanes.restart(anew, mirror);
-                self.order(Control::Restart { feed, lane, resume: mirror.binding() });
+                lost.remove(conversation);
+            } else if lost.insert(conversation.clone()) {
+                lanes.end(conversation).await;
+                let conversation = conversation.clone();
+                let anew = Restart { conversation, wait: Duration::ZERO, from_the_start: false };
+                let lane = lanes.restart(&anew, mirror);
+                let resume = mirror.binding();
+                self.order(Control::Restart { conversation: anew.conversation, lane, resume });
             }
         }
     }

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::mirror::{bridge_dir, claim_epoch, target};
+use super::mirror::{bridge_dir, claim_epoch, purpose, target};
 use crate::config::{self, Config};
 use crate::event::{Binding, Resume};
 use crate::hermes::discovery::{self, Found};
 use crate::hermes::{Open, SourceError};
-use crate::ids::{HermesSessionId, MessageId};
+use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::stage::deliver::now_ms;
-use crate::stage::feed::Target;
+use crate::stage::search::Target;
 use crate::stage::seek::seek;
 use crate::state::bridge::Cursor;
+use crate::state::ledger::Made;
 use crate::state::{StateError, claims, dir};
 
 /// What lies ahead of a mirror.
@@ -74,6 +75,14 @@ pub fn prospect(config: &Config, mirror: &config::Mirror, open: &Open) -> Result
     };
     let taken = missed.and_then(|session| holder(&session).map(|by| Prospect::Taken { session, by }));
     Ok(taken.unwrap_or(Prospect::Wait))
+}
+
+/// The conversation that was made for a mirror whose `conversation` is `new`; `None` where none was made yet.
+pub fn made(config: &Config, mirror: &config::Mirror) -> Result<Option<ConversationId>, StateError> {
+    let Some(database) = &config.source.db else { return Ok(None) };
+    let making =
+        Made::look(&dir::root(&config.state)?, &config.deliver.base_url, database, &purpose(mirror))?;
+    Ok(making.and_then(|making| making.conversation))
 }
 
 /// What a bridge directory's cursor says; the directory is not made.

@@ -7,9 +7,8 @@ use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
-use super::seek::{self, Sought};
+use super::search::{Search, TakenBySibling, Target};
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
-use crate::hermes::discovery::Terminal;
 use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
@@ -21,30 +20,15 @@ mod wave;
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
 
-/// How a mirror knows its session.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Target {
-    /// By name.
-    Session(HermesSessionId),
-    /// By where and when its terminal was launched.
-    Terminal(Terminal),
-}
-
-/// Says whether a live sibling mirrors a session already.
-pub type TakenBySibling = Box<dyn Fn(&HermesSessionId) -> bool + Send>;
-
 /// One mirror, as the reader sees it.
 pub struct Feed {
     conversation: ConversationId,
-    target: Target,
+    search: Search,
     lane: LaneSender,
-    taken: TakenBySibling,
     memory: Memory,
     watch: Watch,
     resume: Option<Binding>,
     following: Option<Following>,
-    refused: Vec<HermesSessionId>,
-    said_to_wait: bool,
     undo_note: bool,
 }
 
@@ -79,19 +63,17 @@ impl Feed {
         taken: TakenBySibling,
         delivered: Delivered,
     ) -> Self {
+        let search = Search::new(conversation.clone(), target, taken);
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
         Self {
             conversation,
-            target,
+            search,
             lane,
-            taken,
             memory,
             watch: Watch::default(),
             resume,
             following: None,
-            refused: Vec::new(),
-            said_to_wait: false,
             undo_note: false,
         }
     }
@@ -113,7 +95,13 @@ impl Feed {
     /// Whether its session is known by name, so that finding it costs little.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        matches!(self.target, Target::Session(_))
+        self.search.is_named()
+    }
+
+    /// The conversation that it feeds.
+    #[must_use]
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
     }
 
     /// Whether it follows a session.
@@ -143,7 +131,7 @@ impl Feed {
             return Ok(());
         }
         let rewound = self.find_what_is_left(open)?;
-        let Some(binding) = self.find(open, others)? else { return Ok(()) };
+        let Some(binding) = self.search.find(open, self.resume.as_ref(), others)? else { return Ok(()) };
         self.begin(open, binding)?;
         if let Some(row) = rewound {
             self.memory.rewind_to(row);
@@ -190,8 +178,7 @@ impl Feed {
             untold: false,
         });
         self.watch = Watch::new();
-        self.refused.clear();
-        self.said_to_wait = false;
+        self.search.is_over();
         self.send(Reading::Bound(binding));
         Ok(())
     }
@@ -211,45 +198,6 @@ impl Feed {
         );
         self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
         Ok(Some(row))
-    }
-
-    /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
-    /// process.
-    fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
-        let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
-        if sought == Sought::default() && !self.said_to_wait {
-            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
-            self.said_to_wait = true;
-        }
-        if let Some(session) = sought.left {
-            self.leave_to_sibling(session);
-        }
-        if !sought.several.is_empty() {
-            self.refuse(sought.several);
-        }
-        Ok(sought.binding)
-    }
-
-    fn leave_to_sibling(&mut self, session: HermesSessionId) {
-        if self.refused.as_slice() != std::slice::from_ref(&session) {
-            tracing::warn!(
-                conversation = %self.conversation, %session,
-                "another mirror that was launched earlier mirrors this session; leaving it to that one"
-            );
-            self.refused = vec![session];
-        }
-    }
-
-    fn refuse(&mut self, several: Vec<HermesSessionId>) {
-        if several != self.refused {
-            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
-            tracing::warn!(
-                conversation = %self.conversation,
-                "several sessions could be this terminal's and nothing tells them apart: {list}; \
-                 name one as `session` in [[mirror]]"
-            );
-            self.refused = several;
-        }
     }
 
     /// Takes the rows of its session that one scan found. Returns whether it took them all.

@@ -33,7 +33,7 @@ impl Default for Occasions {
 
 impl Occasions {
     /// A continuation is a new session, whose rows follow within moments.
-    fn are_due(&mut self, newest_session: i64) -> bool {
+    pub(super) fn are_due(&mut self, newest_session: i64) -> bool {
         let now = Instant::now();
         if newest_session != self.newest_session {
             self.newest_session = newest_session;

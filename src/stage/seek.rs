@@ -5,7 +5,7 @@ use crate::hermes::discovery::{self, Found};
 use crate::hermes::{Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
 
-use super::feed::Target;
+use super::search::Target;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -146,6 +146,11 @@ impl Sink {
         self.shared.change(|state| state.store.create())
     }
 
+    /// The conversations that requests made, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        self.shared.state().store.made().to_vec()
+    }
+
     pub fn delete_conversation(&self, id: &str) {
         self.shared.change(|state| state.store.delete(id));
     }

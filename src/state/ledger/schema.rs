@@ -72,6 +72,23 @@ const STEPS: &[&str] = &[
     -- Whether the owed edge is to say that an item of its turn could not be delivered.
     ALTER TABLE turn ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- A conversation that a mirror has made, or is about to make.
+    CREATE TABLE made (
+        id           INTEGER PRIMARY KEY,
+        server       TEXT NOT NULL,
+        source       TEXT NOT NULL,
+        -- Which session it is for, in the words of the configuration.
+        purpose      TEXT NOT NULL,
+        -- The session that was found, and the row behind which the conversation begins.
+        session      TEXT NOT NULL,
+        after        INTEGER NOT NULL,
+        started_at   REAL NOT NULL,
+        -- Absent until the server has said it.
+        conversation TEXT,
+        UNIQUE (server, source, purpose)
+    );
+",
 ];
 
 /// Why a ledger can't be brought to today's form.

@@ -104,6 +104,8 @@ pub struct OpenTurn {
 /// read → pipeline: a session for which a conversation is to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sighting {
+    /// Which of the configuration's mirrors it is for.
+    pub mirror: usize,
     /// Which session it is, in the words of the configuration.
     pub purpose: String,
     /// The session, and where the conversation begins in it.

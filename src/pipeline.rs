@@ -1,6 +1,6 @@
 //! Builds the stages, joins them, watches over them, and shuts them down in two steps: stop reading, then drain.
 //!
-//! `detect` and `read` are threads; behind them each conversation has a lane, a task of the caller's tokio
+//! `detect` and `read` are threads, two for each database; behind them each conversation has a lane, a task of the caller's tokio
 //! runtime (a current-thread one is enough). Data flows one way. What flows back is the pressure of a full
 //! lane: its rows wait in state.db.
 
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
 use crate::hermes::{self, Source};
 use crate::omnigent::{Client, ClientError};
 use crate::stage::detect::{Detect, Health};
 use crate::stage::feed::Feed;
-use crate::stage::read::{Control, Reader};
+use crate::stage::read::Reader;
 use crate::stage::scout::Scouts;
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::{StateError, dir};
@@ -37,8 +37,8 @@ pub use lanes::Drain;
 
 use founding::Founding;
 use lanes::Lanes;
-use mirror::{Common, Mirror, Places};
-use pilot::Pilot;
+use mirror::{Common, Mirror, Origin, Places};
+use pilot::{Orders, Pilot};
 
 /// How the pipeline ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,19 +74,24 @@ pub enum PipelineError {
 pub struct Ended {
     /// What became of the rows that were read.
     pub drain: Drain,
-    /// Mirrors that had found their session by then.
+    /// Mirrors of one session that had found it by then.
     pub bound: usize,
-    /// All mirrors.
+    /// All mirrors of one session.
     pub mirrors: usize,
 }
 
 /// A pipeline that is built and does not run yet.
 pub struct Pipeline {
     config: Arc<Config>,
-    database: PathBuf,
     mirrors: Vec<Mirror>,
-    scouts: Scouts,
     founding: Founding,
+    intakes: Vec<Intake>,
+}
+
+/// What reads one database.
+struct Intake {
+    database: PathBuf,
+    scouts: Scouts,
     waker: Waker,
     wakes: Wakes,
 }
@@ -112,20 +117,27 @@ impl Pipeline {
         if config.mirror.is_empty() {
             return Err(PipelineError::NoMirror);
         }
-        let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
         let client = Client::new(&config.deliver, Box::new(environment))?;
         let places = Places::open(&config.state, locks)?;
-        let (waker, wake_receiver) = wake::channel();
+        if config.mirror.iter().any(|mirror| config.database_of(mirror).is_none()) {
+            return Err(PipelineError::NoDatabase);
+        }
+        let (mut origins, mut bells): (Vec<Origin>, Vec<Wakes>) = (Vec::new(), Vec::new());
+        for database in config.databases() {
+            let (waker, bell) = wake::channel();
+            let configured_model = hermes::configured_beside(database);
+            origins.push(Origin { database: database.to_owned(), waker, configured_model });
+            bells.push(bell);
+        }
+        let databases: Vec<_> =
+            origins.iter().map(|origin| (origin.database.clone(), origin.waker.clone())).collect();
         let config = Arc::new(config);
-        let common = Common {
-            client,
-            waker: waker.clone(),
-            config: Arc::clone(&config),
-            configured_model: hermes::configured_beside(&database),
-            database: database.clone(),
-        };
+        let common = Common { client, config: Arc::clone(&config), origins };
         let (mirrors, scouts, founding) = Founding::muster(common, places)?;
-        Ok(Self { config, database, mirrors, scouts, founding, waker, wakes: wake_receiver })
+        let each = databases.into_iter().zip(bells).zip(scouts);
+        let intakes =
+            each.map(|(((database, waker), wakes), scouts)| Intake { database, scouts, waker, wakes });
+        Ok(Self { config, mirrors, founding, intakes: intakes.collect() })
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
@@ -136,58 +148,68 @@ impl Pipeline {
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<Ended, PipelineError> {
-        let (orders, control) = crossbeam_channel::unbounded();
         let mut lanes = Lanes::default();
-        let feeds: Vec<Feed> = self.mirrors.iter().map(|mirror| mirror.feed(lanes.start(mirror))).collect();
-        let health = Health::default();
-        let source = Source::new(self.database.clone(), Duration::from_millis(self.config.read.busy_ms));
-        let (detect, read) = (self.config.detect.clone(), &self.config.read);
-        let feeds = (feeds, self.scouts);
-        let reader = Reader::new(source, detect.clone(), read, self.wakes, control, feeds, health.clone());
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
-        let mut read_done = spawn_reader(reader, mode, stopped.clone())?;
-        let detector = Detect::new(self.database.clone(), detect, self.waker.clone(), health);
-        let watching = spawn_detector(detector, stopped)?;
-        let mut pilot = Pilot::new(self.mirrors, self.founding, orders, self.waker);
+        let (reads, mut reading) = mpsc::channel(1);
+        let (mut readers, mut watching) = (Vec::new(), Vec::new());
+        for (origin, intake) in self.intakes.into_iter().enumerate() {
+            let (control, orders) = crossbeam_channel::unbounded();
+            let mirrors = self.mirrors.iter().filter(|mirror| mirror.origin == origin);
+            let feeds: Vec<Feed> = mirrors.map(|mirror| mirror.feed(lanes.start(mirror))).collect();
+            let Intake { database, scouts, waker, wakes } = intake;
+            let health = Health::default();
+            let source = Source::new(database.clone(), Duration::from_millis(self.config.read.busy_ms));
+            let (detect, read) = (self.config.detect.clone(), &self.config.read);
+            let feeds = (feeds, scouts);
+            let reader = Reader::new(source, detect.clone(), read, wakes, orders, feeds, health.clone());
+            spawn_reader(reader, mode, stopped.clone(), reads.clone())?;
+            let detector = Detect::new(database, detect, waker.clone(), health);
+            watching.push(spawn_detector(detector, stopped.clone())?);
+            readers.push(Orders { control, waker });
+        }
+        drop(reads);
+        let of_one = self.config.mirror.iter().filter(|mirror| mirror.matching.is_none()).count();
+        let mut pilot = Pilot::new(self.mirrors, self.founding, readers);
 
         tokio::pin!(shutdown);
-        let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
-        // Step one: read no more. Dropping the reader lets go of the lanes' other ends.
+        let readers_ended = pilot.watch_over(&mut lanes, &mut reading, shutdown.as_mut()).await;
+        // Step one: read no more. Dropping the readers lets go of the lanes' other ends.
         drop(stop);
-        if !reader_ended {
-            pilot.order(Control::Stop);
-            let _ = read_done.await;
+        if !readers_ended {
+            pilot.stop();
+            let _ = reading.recv().await;
         }
         // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
         let patience = Duration::from_millis(self.config.deliver.drain_ms);
         let deadline = async {
-            if reader_ended && mode == Mode::Once {
+            if readers_ended && mode == Mode::Once {
                 shutdown.await;
             }
             tokio::select! { () = tokio::time::sleep(patience) => {}, () = hurry => {} }
         };
         let drain = lanes.drain(deadline).await;
-        let _ = tokio::task::spawn_blocking(move || watching.join()).await;
-        Ok(Ended { drain, bound: pilot.bound(), mirrors: self.config.mirror.len() })
+        let join = move || watching.into_iter().for_each(|thread| drop(thread.join()));
+        let _ = tokio::task::spawn_blocking(join).await;
+        Ok(Ended { drain, bound: pilot.bound(), mirrors: of_one })
     }
 }
 
+/// `reads` is dropped once the reader has ended, and has let go of the lanes' other ends.
 fn spawn_reader(
     mut reader: Reader,
     mode: Mode,
     stopped: crossbeam_channel::Receiver<()>,
-) -> Result<oneshot::Receiver<()>, PipelineError> {
-    let (done, read_done) = oneshot::channel();
+    reads: mpsc::Sender<()>,
+) -> Result<(), PipelineError> {
     thread::Builder::new().name("read".to_owned()).spawn(move || {
         supervise::stage("read", &stopped, || match mode {
             Mode::Follow => reader.run(),
             Mode::Once => reader.drain(),
         });
-        // The lanes' other ends go first: who waits for this then finds them closed.
         drop(reader);
-        let _ = done.send(());
+        drop(reads);
     })?;
-    Ok(read_done)
+    Ok(())
 }
 
 fn spawn_detector(

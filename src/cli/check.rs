@@ -71,6 +71,9 @@ fn token(auth: &Auth) -> String {
 }
 
 fn one_mirror(mirror: &Mirror) -> String {
+    if mirror.matching.is_some() {
+        return "a new one for each session that matches".to_owned();
+    }
     let source = match (&mirror.session, &mirror.workspace) {
         (Some(session), _) => format!("session {session}"),
         (None, Some(workspace)) => format!("the newest session in {}", workspace.display()),

@@ -5,27 +5,25 @@
 //! second one can come about only where a server carries a request out after it was looked for.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::PipelineError;
-use super::mirror::{Common, Mirror, Places, purpose, scout};
+use super::mirror::{Common, Mirror, Origin, Places, digest, purpose, scout};
 use crate::config::{self, DEFAULT_AGENT};
 use crate::event::Sighting;
 use crate::ids::{AgentId, ConversationId};
 use crate::omnigent::{Client, Fault};
 use crate::retry::{Backoff, Verdict, verdict};
 use crate::stage::deliver::Trouble;
-use crate::stage::scout::Scouts;
+use crate::stage::scout::{Known, Note, Rule, Scout, Scouts};
 use crate::state::StateError;
 use crate::state::claims;
-use crate::state::ledger::{Made, Making};
+use crate::state::ledger::{Made, Making, session_of};
 
 /// The label that says which session a conversation was made for.
 const LABEL: &str = "hermes-mirror.session";
@@ -34,11 +32,9 @@ const PAGE: u16 = 100;
 /// By how much the server's clock and Hermes's may differ, in s.
 const SKEW_S: i64 = 86_400;
 
-/// The mirrors that have no conversation yet.
+/// The conversations that are to be made.
 pub struct Founding {
     founder: Arc<Founder>,
-    /// By what a conversation is made for.
-    waiting: BTreeMap<String, config::Mirror>,
     /// What was sighted before this start.
     begun: VecDeque<Sighting>,
     sightings: UnboundedReceiver<Sighting>,
@@ -48,41 +44,58 @@ pub struct Founding {
 }
 
 impl Founding {
-    /// Opens the mirrors whose conversations are known, and sends scouts out for the others.
-    pub fn muster(common: Common, places: Places) -> Result<(Vec<Mirror>, Scouts, Self), PipelineError> {
-        let made = places.made(&common.config.deliver.base_url, &common.database);
-        let (mut mirrors, mut looking) = (Vec::new(), Vec::new());
-        let (mut waiting, mut begun) = (BTreeMap::new(), VecDeque::new());
-        for mirror in &common.config.mirror {
+    /// Opens the mirrors whose conversations are known, and sends scouts out for the others: those of one database
+    /// together.
+    pub fn muster(common: Common, places: Places) -> Result<(Vec<Mirror>, Vec<Scouts>, Self), PipelineError> {
+        let made = |origin: &Origin| places.made(&common.config.deliver.base_url, &origin.database);
+        let made: Vec<Made> = common.origins.iter().map(made).collect();
+        let mut mirrors = Vec::new();
+        let mut out: Vec<(Vec<Scout>, Vec<Rule>, Known)> = Vec::new();
+        out.resize_with(made.len(), Default::default);
+        for (at, mirror) in common.config.mirror.iter().enumerate() {
+            let (origin, _) = common.origin_of(mirror)?;
+            let (Some(made), Some((scouts, rules, known))) = (made.get(origin), out.get_mut(origin)) else {
+                continue;
+            };
             if !mirror.makes_conversation() {
                 mirrors.push(Mirror::open(mirror, &common, &places)?);
                 continue;
             }
+            if let Some(rule) = rule(at, mirror) {
+                rules.push(rule);
+                continue;
+            }
             let purpose = purpose(mirror);
             match made.find(&purpose)? {
-                Some(Making { conversation: Some(conversation), sighting }) => {
+                Some(Making { conversation: Some(conversation), binding, .. }) => {
                     let mirror = with_conversation(mirror, &conversation);
-                    mirrors.push(Mirror::open(&mirror, &common, &places)?.beginning_at(sighting.binding));
-                    continue;
+                    mirrors.push(Mirror::open(&mirror, &common, &places)?.beginning_at(binding));
                 }
-                Some(Making { conversation: None, sighting }) => begun.push_back(sighting),
-                None => looking.push(scout(mirror, &places)),
+                Some(Making { conversation: None, binding, started_at }) => {
+                    known.begun.push(Sighting { mirror: at, purpose, binding, started_at });
+                }
+                None => scouts.push(scout(at, mirror, &places)),
             }
-            waiting.insert(purpose, mirror.clone());
         }
         let (sender, sightings) = unbounded_channel();
-        let sighted = begun.iter().map(|sighting| sighting.binding.session.clone()).collect();
+        let (mut begun, mut sent) = (VecDeque::new(), Vec::new());
+        for (made, (scouts, rules, mut known)) in made.iter().zip(out) {
+            begun.extend(known.begun.iter().cloned());
+            if !rules.is_empty() {
+                (known.looked, known.left) = (made.looked()?, made.left()?);
+            }
+            sent.push(Scouts::new((scouts, rules), known, note(made.clone()), sender.clone()));
+        }
+        let sources = common.origins.iter().map(|origin| digest(&origin.database));
         let founder = Arc::new(Founder {
             client: common.client.clone(),
             retry: common.config.deliver.retry.clone(),
-            source: digest(&common.database),
-            made,
+            sources: made.into_iter().zip(sources).collect(),
             agent: Mutex::default(),
             listing: Mutex::default(),
         });
-        let tasks = JoinSet::new();
-        let founding = Self { founder, waiting, begun, sightings, tasks, common, places };
-        Ok((mirrors, Scouts::new(looking, sighted, sender), founding))
+        let founding = Self { founder, begun, sightings, tasks: JoinSet::new(), common, places };
+        Ok((mirrors, sent, founding))
     }
 
     /// Waits for the next mirror that has its conversation, and the sighting that it is for.
@@ -94,7 +107,7 @@ impl Founding {
             tokio::select! {
                 sighting = self.sightings.recv() => match sighting {
                     Some(sighting) => self.found(sighting),
-                    // The reader has ended, and what it sighted is made at the next start.
+                    // The readers have ended, and what they sighted is made at the next start.
                     None => return std::future::pending().await,
                 },
                 Some(Ok((sighting, conversation))) = self.tasks.join_next() => {
@@ -107,20 +120,23 @@ impl Founding {
     }
 
     fn found(&mut self, sighting: Sighting) {
+        let mirror = self.common.config.mirror.get(sighting.mirror);
+        let Some(Ok((origin, _))) = mirror.map(|mirror| self.common.origin_of(mirror)) else { return };
         let founder = Arc::clone(&self.founder);
-        self.tasks.spawn(async move {
-            let conversation = founder.found(&sighting).await;
-            (sighting, conversation)
-        });
+        self.tasks.spawn(async move { founder.found(sighting, origin).await });
     }
 
     /// Opens the mirror; one that another process has is tried again later.
     fn open(&mut self, sighting: &Sighting, conversation: &ConversationId) -> Option<Mirror> {
-        let mirror = with_conversation(self.waiting.get(&sighting.purpose)?, conversation);
+        let mut mirror = with_conversation(self.common.config.mirror.get(sighting.mirror)?, conversation);
+        if mirror.matching.is_some() {
+            mirror.session = session_of(&sighting.purpose).map(str::to_owned);
+        }
         match Mirror::open(&mirror, &self.common, &self.places) {
             Ok(mirror) => Some(mirror.beginning_at(sighting.binding.clone())),
             Err(error) => {
-                tracing::warn!(%conversation, session = %sighting.binding.session, "{error}; trying again");
+                let session = &sighting.binding.session;
+                tracing::warn!(%conversation, %session, "{error}; trying again");
                 let again = (sighting.clone(), conversation.clone());
                 self.tasks.spawn(async move {
                     tokio::time::sleep(claims::HEARTBEAT).await;
@@ -132,13 +148,35 @@ impl Founding {
     }
 }
 
-/// Makes conversations for the sessions of one database.
+/// The rule of a mirror of many, the configuration's `at`th.
+pub(super) fn rule(at: usize, mirror: &config::Mirror) -> Option<Rule> {
+    Some(Rule {
+        mirror: at,
+        choice: mirror.matching.clone()?,
+        exclude: mirror.exclude.clone(),
+        sources: mirror.sources.clone(),
+        history: mirror.history,
+    })
+}
+
+/// Writes sightings down, before anyone hears of them.
+fn note(made: Made) -> Note {
+    Box::new(move |sightings, looked| match made.note(sightings, looked) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!("{error}; looking again");
+            false
+        }
+    })
+}
+
+/// Makes conversations.
 struct Founder {
     client: Client,
     retry: config::Retry,
-    /// A digest of where the database is: two may hold sessions of the same id, where one began as a copy.
-    source: u64,
-    made: Made,
+    /// For each database what is made, and a digest of where it is: two may hold sessions of the same id, where one
+    /// began as a copy of the other.
+    sources: Vec<(Made, u64)>,
     agent: Mutex<Option<AgentId>>,
     listing: Mutex<Option<Listing>>,
 }
@@ -152,12 +190,18 @@ struct Listing {
 }
 
 impl Founder {
-    /// The conversation for a session: made, or found.
-    async fn found(&self, sighting: &Sighting) -> ConversationId {
-        let session = &sighting.binding.session;
-        let label = format!("{session} {:016x}", self.source);
+    /// The conversation for a session: known, found or made. What was noted of it first holds.
+    async fn found(&self, mut sighting: Sighting, origin: usize) -> (Sighting, ConversationId) {
+        let Some((made, source)) = self.sources.get(origin) else { return std::future::pending().await };
+        let session = sighting.binding.session.clone();
         let mut trouble = Trouble::new(ConversationId::new(format!("new for {session}")), &self.retry);
-        self.write(&mut trouble, || self.made.begin(sighting)).await;
+        if let Some(known) = self.keep(&mut trouble, || made.find(&sighting.purpose)).await {
+            (sighting.binding, sighting.started_at) = (known.binding, known.started_at);
+            if let Some(conversation) = known.conversation {
+                return (sighting, conversation);
+            }
+        }
+        let label = format!("{} {source:016x}", sighting.binding.session);
         let mut doubted = None;
         let conversation = loop {
             match self.find_or_make(&label, sighting.started_at, doubted).await {
@@ -171,20 +215,21 @@ impl Founder {
             }
         };
         trouble.is_over();
-        self.write(&mut trouble, || self.made.finish(&sighting.purpose, &conversation)).await;
-        conversation
+        self.keep(&mut trouble, || made.finish(&sighting.purpose, &conversation)).await;
+        (sighting, conversation)
     }
 
-    /// Without a record of it, a conversation could be made for one session and begun with another.
-    async fn write(&self, trouble: &mut Trouble, write: impl Fn() -> Result<(), StateError>) {
+    /// Reads or writes what is on record. Without that, a conversation could be made for one session and begun with
+    /// another.
+    async fn keep<T>(&self, trouble: &mut Trouble, act: impl Fn() -> Result<T, StateError>) -> T {
         let mut backoff = Backoff::new(&self.retry);
         loop {
-            let written = write();
-            trouble.note_state(written.as_ref().err());
-            if written.is_ok() {
-                return;
+            let kept = act();
+            trouble.note_state(kept.as_ref().err());
+            match kept {
+                Ok(kept) => return kept,
+                Err(_) => tokio::time::sleep(backoff.next(None)).await,
             }
-            tokio::time::sleep(backoff.next(None)).await;
         }
     }
 
@@ -261,8 +306,4 @@ impl Founder {
 
 fn with_conversation(mirror: &config::Mirror, conversation: &ConversationId) -> config::Mirror {
     config::Mirror { conversation: conversation.as_str().to_owned(), ..mirror.clone() }
-}
-
-fn digest(path: &Path) -> u64 {
-    xxh3_64(path.as_os_str().as_encoded_bytes())
 }

@@ -43,6 +43,15 @@ pub enum Drain {
     OutOfTime,
 }
 
+/// How a lane ended while the pipeline runs.
+#[derive(Clone, Debug)]
+pub enum Ended {
+    /// It is to be started again.
+    Again(Restart),
+    /// Its feed is gone, and all is delivered.
+    Rests(ConversationId),
+}
+
 /// A lane to start again.
 #[derive(Clone, Debug)]
 pub struct Restart {
@@ -87,10 +96,17 @@ impl Lanes {
         (self.tasks.spawn(run), gone, sender)
     }
 
-    /// Waits for a lane that is to be started again.
-    pub async fn ended(&mut self) -> Restart {
+    /// Waits for a lane that is to be started again, or has delivered all that there was for it.
+    pub async fn ended(&mut self) -> Ended {
         loop {
             let (id, panic) = match self.tasks.join_next_with_id().await {
+                Some(Ok((id, End::Delivered))) => {
+                    let rests = self.started.extract_if(.., |_, started| started.task.id() == id).next();
+                    match rests {
+                        Some((conversation, _)) => return Ended::Rests(conversation),
+                        None => continue,
+                    }
+                }
                 Some(Ok((id, End::FromTheStart))) => (id, None),
                 Some(Err(error)) if error.is_panic() => (error.id(), Some(error.into_panic())),
                 Some(_) => continue,
@@ -100,11 +116,12 @@ impl Lanes {
             let Some((conversation, started)) = found else { continue };
             let conversation = conversation.clone();
             let Some(panic) = panic else {
-                return Restart { conversation, wait: Duration::ZERO, from_the_start: true };
+                let wait = Duration::ZERO;
+                return Ended::Again(Restart { conversation, wait, from_the_start: true });
             };
             let wait = started.supervision.failed(started.at.elapsed());
             supervise::announce("deliver", started.supervision.failures(), panic.as_ref(), wait.as_secs());
-            return Restart { conversation, wait, from_the_start: false };
+            return Ended::Again(Restart { conversation, wait, from_the_start: false });
         }
     }
 

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use super::founding::Founding;
-use super::lanes::{Lanes, Restart};
+use super::lanes::{Ended, Lanes, Restart};
 use super::mirror::Mirror;
 use crate::event::Wake;
-use crate::ids::ConversationId;
+use crate::ids::{ConversationId, MessageId};
 use crate::stage::read::Control;
 use crate::stage::wake::Waker;
 use crate::state::claims;
@@ -22,36 +22,50 @@ use crate::state::claims;
 pub struct Pilot {
     mirrors: BTreeMap<ConversationId, Mirror>,
     founding: Founding,
-    orders: Sender<Control>,
-    waker: Waker,
+    readers: Vec<Orders>,
+}
+
+/// What reaches the reader of one database.
+pub struct Orders {
+    /// What it is told.
+    pub control: Sender<Control>,
+    /// To have it listen.
+    pub waker: Waker,
 }
 
 impl Pilot {
-    /// Steers `mirrors`, and those to come; `orders` and `waker` reach the reader.
+    /// Steers `mirrors`, and those to come, and the readers of their databases.
     #[must_use]
-    pub fn new(mirrors: Vec<Mirror>, founding: Founding, orders: Sender<Control>, waker: Waker) -> Self {
+    pub fn new(mirrors: Vec<Mirror>, founding: Founding, readers: Vec<Orders>) -> Self {
         let named = mirrors.into_iter().map(|mirror| (mirror.plan.conversation.clone(), mirror));
-        Self { mirrors: named.collect(), founding, orders, waker }
+        Self { mirrors: named.collect(), founding, readers }
     }
 
-    /// How many mirrors have found their session.
+    /// How many mirrors of one session have found theirs.
     #[must_use]
     pub fn bound(&self) -> usize {
-        self.mirrors.values().filter(|mirror| mirror.binding().is_some()).count()
+        let of_one = self.mirrors.values().filter(|mirror| !mirror.is_of_a_rule);
+        of_one.filter(|mirror| mirror.binding().is_some()).count()
     }
 
-    /// Tells the reader something.
-    pub fn order(&self, order: Control) {
-        // A reader that is gone needs no orders.
-        let _ = self.orders.send(order);
-        self.waker.wake(Wake::Room);
+    /// Tells every reader to stop.
+    pub fn stop(&self) {
+        for reader in &self.readers {
+            reader.order(Control::Stop);
+        }
     }
 
-    /// Steers until it is time to stop. Returns whether the reader has ended by then.
+    fn order(&self, mirror: &Mirror, order: Control) {
+        if let Some(reader) = self.readers.get(mirror.origin) {
+            reader.order(order);
+        }
+    }
+
+    /// Steers until it is time to stop. Returns whether the readers have ended by then: `reading` says so by its end.
     pub async fn watch_over(
         &mut self,
         lanes: &mut Lanes,
-        read_done: &mut oneshot::Receiver<()>,
+        reading: &mut mpsc::Receiver<()>,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> bool {
         let mut heartbeat = tokio::time::interval(claims::HEARTBEAT);
@@ -60,22 +74,34 @@ impl Pilot {
         loop {
             tokio::select! {
                 () = &mut shutdown => return false,
-                _ = &mut *read_done => return true,
+                _ = reading.recv() => return true,
                 _ = heartbeat.tick() => self.renew_claims(&mut lost, lanes).await,
-                restart = lanes.ended() => {
-                    if let Some(mirror) = self.mirrors.get(&restart.conversation) {
-                        let lane = lanes.restart(&restart, mirror);
-                        let resume = mirror.binding().filter(|_| !restart.from_the_start);
-                        self.order(Control::Restart { conversation: restart.conversation, lane, resume });
+                ended = lanes.ended() => match ended {
+                    Ended::Again(restart) => self.start_again(&restart, lanes),
+                    // What a rule found may come again; the others end with the readers.
+                    Ended::Rests(conversation) => {
+                        self.mirrors.extract_if(.., |id, it| *id == conversation && it.is_of_a_rule).for_each(drop);
                     }
-                }
+                },
                 (sighting, mirror) = self.founding.next() => {
                     let feed = Box::new(mirror.feed(lanes.start(&mirror)));
-                    self.order(Control::Add { feed, sighted: sighting.binding.session });
+                    self.order(&mirror, Control::Add { feed, sighted: Box::new(sighting) });
                     self.mirrors.insert(mirror.plan.conversation.clone(), mirror);
                 }
             }
         }
+    }
+
+    fn start_again(&self, restart: &Restart, lanes: &mut Lanes) {
+        let Some(mirror) = self.mirrors.get(&restart.conversation) else { return };
+        let lane = lanes.restart(restart, mirror);
+        let resume = mirror.binding().map(|mut binding| {
+            // Nothing was delivered yet, and what lies before the first row is history.
+            binding.resume.begins |= restart.from_the_start && binding.resume.last != MessageId::ZERO;
+            binding
+        });
+        let conversation = restart.conversation.clone();
+        self.order(mirror, Control::Restart { conversation, lane, resume });
     }
 
     /// A lane whose claim was lost is ended with the rows that wait in it: they are another's to show now, and once
@@ -88,10 +114,16 @@ impl Pilot {
                 lanes.end(conversation).await;
                 let conversation = conversation.clone();
                 let anew = Restart { conversation, wait: Duration::ZERO, from_the_start: false };
-                let lane = lanes.restart(&anew, mirror);
-                let resume = mirror.binding();
-                self.order(Control::Restart { conversation: anew.conversation, lane, resume });
+                self.start_again(&anew, lanes);
             }
         }
+    }
+}
+
+impl Orders {
+    fn order(&self, order: Control) {
+        // A reader that is gone needs no orders.
+        let _ = self.control.send(order);
+        self.waker.wake(Wake::Room);
     }
 }

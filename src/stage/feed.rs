@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
 use super::search::{Search, TakenBySibling, Target};
+use crate::config::History;
 use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
-use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
+use crate::hermes::{CompressionLock, Descent, Open, Rewrites, SourceError, Wave, turn};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 
 mod elsewhere;
@@ -30,6 +32,9 @@ pub struct Feed {
     resume: Option<Binding>,
     following: Option<Following>,
     undo_note: bool,
+    is_of_a_rule: bool,
+    /// When it was bound, or a row was read.
+    heard: Instant,
 }
 
 struct Following {
@@ -75,7 +80,22 @@ impl Feed {
             resume,
             following: None,
             undo_note: false,
+            is_of_a_rule: false,
+            heard: Instant::now(),
         }
+    }
+
+    /// The same, where a rule found its session.
+    #[must_use]
+    pub fn of_a_rule(self, is_of_a_rule: bool) -> Self {
+        Self { is_of_a_rule, ..self }
+    }
+
+    /// The same, beginning in a session of which nothing was shown as `history` says.
+    #[must_use]
+    pub fn with_history(mut self, history: Option<History>) -> Self {
+        self.search.history = history;
+        self
     }
 
     /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
@@ -96,6 +116,27 @@ impl Feed {
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.search.is_named()
+    }
+
+    /// Whether it shows a session, or one that this continues, or was made for where it began.
+    #[must_use]
+    pub fn shows(&self, descent: &Descent) -> bool {
+        let is_one = |id: &HermesSessionId| descent.sessions().iter().any(|session| session.id == *id);
+        let is_named = matches!(&self.search.target, Target::Session(named) if is_one(named));
+        is_named || self.session().is_some_and(is_one)
+    }
+
+    /// Whether a rule found its session, which it lets go of in time.
+    #[must_use]
+    pub fn is_of_a_rule(&self) -> bool {
+        self.is_of_a_rule
+    }
+
+    /// Whether all is delivered, and nothing was read for so long.
+    #[must_use]
+    pub fn rests(&self, quiet: Duration) -> bool {
+        let is_empty = self.lane.readings.capacity() == self.lane.readings.max_capacity();
+        self.is_caught_up() && is_empty && self.heard.elapsed() >= quiet
     }
 
     /// The conversation that it feeds.
@@ -242,6 +283,7 @@ impl Feed {
             following.read_to = row.id;
             return Ok(true);
         }
+        self.heard = Instant::now();
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
         following.read_to = row.id;

@@ -19,9 +19,9 @@ use super::pump::{Occasions, pump};
 use super::scout::Scouts;
 use super::wake::{Kinds, Wakes};
 use crate::config;
-use crate::event::{Binding, Wake};
+use crate::event::{Binding, Sighting, Wake};
 use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
-use crate::ids::{ConversationId, HermesSessionId};
+use crate::ids::ConversationId;
 
 /// After this long without a change, looks grow rarer.
 const EAGER: Duration = Duration::from_millis(50);
@@ -43,8 +43,8 @@ pub enum Control {
     Add {
         /// Its reading half.
         feed: Box<Feed>,
-        /// The session that was sighted for it.
-        sighted: HermesSessionId,
+        /// What was sighted for it.
+        sighted: Box<Sighting>,
     },
     /// The lane of a mirror was started anew.
     Restart {
@@ -324,7 +324,8 @@ impl Reader {
             return Ok(false);
         }
         self.lacking.say(open.path(), open.schema());
-        let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
+        let read = self.scouts.dismiss(open, &mut self.feeds);
+        let read = read.and_then(|()| pump(open, &mut self.feeds, self.limits, &mut self.occasions));
         let read = read.and_then(|is_older| self.scouts.look(open, &self.feeds).map(|()| is_older));
         match read {
             // This connection was opened on another content, and may hold a lock that the new one has no use for.

@@ -1,6 +1,7 @@
 //! One mirror's search for its session: [`seek`](super::seek) asked again and again, and what stands in the way said once.
 
 use super::seek::{self, Sought};
+use crate::config::History;
 use crate::event::Binding;
 use crate::hermes::discovery::Terminal;
 use crate::hermes::{Open, SourceError};
@@ -26,6 +27,8 @@ pub struct Search {
     pub target: Target,
     /// Whether a live sibling has a session.
     pub taken: TakenBySibling,
+    /// Where it begins in a session of which nothing was shown.
+    pub history: Option<History>,
     refused: Vec<HermesSessionId>,
     said_to_wait: bool,
 }
@@ -34,7 +37,7 @@ impl Search {
     /// Nothing was found yet.
     #[must_use]
     pub fn new(conversation: ConversationId, target: Target, taken: TakenBySibling) -> Self {
-        Self { conversation, target, taken, refused: Vec::new(), said_to_wait: false }
+        Self { conversation, target, taken, history: None, refused: Vec::new(), said_to_wait: false }
     }
 
     /// Whether the session is known by name, so that finding it costs little.
@@ -66,7 +69,13 @@ impl Search {
                 "name one as `session` in [[mirror]]",
             );
         }
-        Ok(sought.binding)
+        let is_new = |binding: &Binding| known.is_none_or(|known| known.session != binding.session);
+        match sought.binding {
+            Some(binding) if is_new(&binding) => {
+                seek::with_history(open, binding, self.history, open.newest_row()?).map(Some)
+            }
+            binding => Ok(binding),
+        }
     }
 
     /// A session is followed: what comes in the way of the next search is said anew.

@@ -22,7 +22,7 @@ mod progress;
 mod schema;
 
 pub use dead_letters::{DeadLetter, DeadLetters, NewDeadLetter};
-pub use made::{Made, Making};
+pub use made::{Left, Made, Making, of_session, session_of};
 pub use progress::{Account, DeliveredItem, EdgeStatus, Key, OwedEdge, Record, Standing};
 
 /// The ledger's file name in a state directory.

@@ -105,6 +105,11 @@ impl Store {
         &self.made
     }
 
+    /// A label that a conversation was made with.
+    pub fn label(&self, conversation: &str, key: &str) -> &str {
+        self.conversations[conversation].session["labels"][key].as_str().unwrap_or_default()
+    }
+
     fn make(&mut self, body: &[u8]) -> Result<(u16, Value), Refusal> {
         let asked: Value = serde_json::from_slice(body).unwrap_or_default();
         ensure(asked["agent_id"] == "agent_1", "agent_id must be that of an agent")?;

@@ -88,6 +88,13 @@ const STEPS: &[&str] = &[
         conversation TEXT,
         UNIQUE (server, source, purpose)
     );
+    -- The row up to which sessions were looked for that are mirrored once they have a new one.
+    CREATE TABLE looked (
+        server TEXT NOT NULL,
+        source TEXT NOT NULL,
+        row    INTEGER NOT NULL,
+        PRIMARY KEY (server, source)
+    ) WITHOUT ROWID;
 ",
 ];
 

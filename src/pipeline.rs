@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::config::{self, Config};
 use crate::hermes::{self, Source};
 use crate::omnigent::{Client, ClientError};
+use crate::stage::backlog::Backlog;
 use crate::stage::detect::{Detect, Health};
 use crate::stage::feed::Feed;
 use crate::stage::read::Reader;
@@ -86,6 +87,7 @@ pub struct Pipeline {
     mirrors: Vec<Mirror>,
     founding: Founding,
     intakes: Vec<Intake>,
+    backlog: Backlog,
 }
 
 /// What reads one database.
@@ -132,12 +134,19 @@ impl Pipeline {
         let databases: Vec<_> =
             origins.iter().map(|origin| (origin.database.clone(), origin.waker.clone())).collect();
         let config = Arc::new(config);
-        let common = Common { client, config: Arc::clone(&config), origins };
+        let backlog = Backlog::default();
+        let common = Common { client, config: Arc::clone(&config), origins, backlog: backlog.clone() };
         let (mirrors, scouts, founding) = Founding::muster(common, places)?;
         let each = databases.into_iter().zip(bells).zip(scouts);
         let intakes =
             each.map(|(((database, waker), wakes), scouts)| Intake { database, scouts, waker, wakes });
-        Ok(Self { config, mirrors, founding, intakes: intakes.collect() })
+        Ok(Self { config, mirrors, founding, intakes: intakes.collect(), backlog })
+    }
+
+    /// What is still to be delivered of the rows that were there when the mirrors began.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.backlog.clone()
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered

@@ -2,9 +2,10 @@
 //!
 //! A stage knows its input and its output type, not its neighbours. `wake` is the channel between the first
 //! two; `feed` is the reading half of one mirror, `search` how it finds its session and `seek` the rule by which it does,
-//! `scout` the search for a session that has no conversation yet, `beside` what a mirror is told that no row says, `recall` what it takes back of what waits on its lane,
+//! `scout` the search for a session that has no conversation yet, `beside` what a mirror is told that no row says, `recall` what it takes back of what waits on its lane, `backlog` how much is still to come,
 //! `lacking` what is said of a database that can't tell everything.
 
+pub mod backlog;
 pub mod beside;
 pub mod degraded;
 pub mod deliver;

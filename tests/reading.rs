@@ -8,6 +8,7 @@ use std::time::Duration;
 use hermes_mirror::event::Reading;
 use hermes_mirror::hermes::{Limits, Source};
 use hermes_mirror::ids::{ConversationId, HermesSessionId, MessageId};
+use hermes_mirror::stage::backlog::Share;
 use hermes_mirror::stage::feed::Feed;
 use hermes_mirror::stage::memory::Delivered;
 use hermes_mirror::stage::pressure::LaneSender;
@@ -31,6 +32,7 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         waiting: Arc::default(),
         most_bytes: u64::MAX,
         recall: Recall::default(),
+        backlog: Share::default(),
     };
     let target = Target::Session(HermesSessionId::new("s"));
     let delivered = Delivered {

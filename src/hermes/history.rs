@@ -39,6 +39,23 @@ impl Open {
         run().map(|id| id.map(MessageId::new)).map_err(|e| self.error(e))
     }
 
+    /// How many rows `session` and those that continue it have behind the row `last`.
+    pub fn rows_behind(&self, session: &HermesSessionId, last: MessageId) -> Result<u64, SourceError> {
+        let mut count = 0;
+        let mut next = Some(session.clone());
+        for _ in 0..LONGEST_CHAIN {
+            let Some(session) = next else { break };
+            let rows: i64 = self
+                .conn()
+                .prepare_cached("SELECT count(*) FROM messages WHERE session_id = ?1 AND id > ?2")
+                .and_then(|mut s| s.query_row((session.as_str(), last.get()), |row| row.get(0)))
+                .map_err(|e| self.error(e))?;
+            count += rows.unsigned_abs();
+            next = self.continuation(&session)?;
+        }
+        Ok(count)
+    }
+
     /// The row that opened the turn that goes on behind the row `last`; `None` where none does.
     pub fn opener_at(
         &self,

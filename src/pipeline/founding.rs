@@ -4,7 +4,7 @@
 //! server has are looked through for that label: after a kill, a lost reply or a lost ledger it is found again. So a
 //! second one can come about only where a server carries a request out after it was looked for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,6 +39,8 @@ pub struct Founding {
     begun: VecDeque<Sighting>,
     sightings: UnboundedReceiver<Sighting>,
     tasks: JoinSet<(Sighting, ConversationId)>,
+    /// Those whose mirrors can't be opened for now.
+    refused: BTreeSet<ConversationId>,
     common: Common,
     places: Places,
 }
@@ -94,7 +96,8 @@ impl Founding {
             agent: Mutex::default(),
             listing: Mutex::default(),
         });
-        let founding = Self { founder, begun, sightings, tasks: JoinSet::new(), common, places };
+        let (tasks, refused) = (JoinSet::new(), BTreeSet::new());
+        let founding = Self { founder, begun, sightings, tasks, refused, common, places };
         Ok((mirrors, sent, founding))
     }
 
@@ -133,10 +136,15 @@ impl Founding {
             mirror.session = session_of(&sighting.purpose).map(str::to_owned);
         }
         match Mirror::open(&mirror, &self.common, &self.places) {
-            Ok(mirror) => Some(mirror.beginning_at(sighting.binding.clone())),
+            Ok(mirror) => {
+                self.refused.remove(conversation);
+                Some(mirror.beginning_at(sighting.binding.clone()))
+            }
             Err(error) => {
-                let session = &sighting.binding.session;
-                tracing::warn!(%conversation, %session, "{error}; trying again");
+                if self.refused.insert(conversation.clone()) {
+                    let session = &sighting.binding.session;
+                    tracing::warn!(%conversation, %session, "{error}; trying again");
+                }
                 let again = (sighting.clone(), conversation.clone());
                 self.tasks.spawn(async move {
                     tokio::time::sleep(claims::HEARTBEAT).await;

@@ -14,6 +14,7 @@ use crate::config;
 use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
+use crate::stage::backlog::Share;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::pressure::Pressure;
 use crate::stage::recall::Recall;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub configured_model: Option<String>,
     /// To tell the reader that there is room again.
     pub waker: Waker,
+    /// Its part of what is still to be delivered.
+    pub backlog: Share,
 }
 
 /// How a lane ended.
@@ -127,6 +130,7 @@ impl Lane {
                     let taken = self.take(reading).await;
                     if let Some(row) = row {
                         self.recall.pass(row);
+                        self.pressure.pass();
                     }
                     if !taken {
                         end = End::FromTheStart;

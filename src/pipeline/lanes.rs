@@ -83,7 +83,8 @@ impl Lanes {
         let starved = Arc::new(AtomicBool::new(false));
         let waiting = Arc::new(AtomicU64::new(0));
         let most_bytes = mirror.plan.config.read.batch_bytes;
-        let sender = LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() };
+        let (recall, backlog) = (Recall::default(), mirror.plan.backlog.clone());
+        let sender = LaneSender { readings, starved, waiting, most_bytes, recall, backlog };
         let lane = Lane::new(&mirror.plan, sender.pressure(), sender.recall.clone(), mirror.permit());
         let (going, gone) = oneshot::channel::<()>();
         let run = async move {

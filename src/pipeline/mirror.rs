@@ -12,6 +12,7 @@ use crate::event::Binding;
 use crate::hermes::discovery::Terminal;
 use crate::ids::{ConversationId, HermesSessionId};
 use crate::omnigent::Client;
+use crate::stage::backlog::Backlog;
 use crate::stage::deliver::now_ms;
 use crate::stage::feed::Feed;
 use crate::stage::memory::Delivered;
@@ -62,6 +63,8 @@ pub struct Common {
     pub config: Arc<Config>,
     /// The databases that are read.
     pub origins: Vec<Origin>,
+    /// What is still to be delivered.
+    pub backlog: Backlog,
 }
 
 impl Common {
@@ -121,6 +124,7 @@ impl Mirror {
             config: Arc::clone(&common.config),
             configured_model: origin.configured_model.clone(),
             waker: origin.waker.clone(),
+            backlog: common.backlog.share(),
         };
         let target = target(mirror);
         Ok(Self {

@@ -101,6 +101,7 @@ impl Feed {
     /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
+        self.lane.backlog.set(0);
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
@@ -219,6 +220,7 @@ impl Feed {
             untold: false,
         });
         self.watch = Watch::new();
+        self.lane.backlog.set(open.rows_behind(&binding.session, last.max(before_first))?);
         self.search.is_over();
         self.send(Reading::Bound(binding));
         Ok(())
@@ -312,6 +314,10 @@ impl Feed {
             following.read_to = scanned_to;
             following.highest = following.highest.max(scanned_to);
             following.caught_up = !more;
+            if !more {
+                let waiting = self.lane.readings.max_capacity() - self.lane.readings.capacity();
+                self.lane.backlog.at_most(waiting as u64);
+            }
         }
     }
 

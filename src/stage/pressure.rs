@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::mpsc::Sender;
 
+use super::backlog::Share;
 use super::recall::Recall;
 use crate::event::Reading;
 
@@ -24,6 +25,8 @@ pub struct LaneSender {
     pub most_bytes: u64,
     /// The rows that wait in the lane, should they be taken back.
     pub recall: Recall,
+    /// The rows that are still to be delivered, of those that were there.
+    pub backlog: Share,
 }
 
 /// What the lane itself sees of its fullness.
@@ -33,9 +36,15 @@ pub struct Pressure {
     waiting: Arc<AtomicU64>,
     capacity: usize,
     most_bytes: u64,
+    backlog: Share,
 }
 
 impl Pressure {
+    /// A row was delivered.
+    pub fn pass(&self) {
+        self.backlog.pass();
+    }
+
     /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
     /// half of a full lane is free.
     #[must_use]
@@ -57,6 +66,7 @@ impl LaneSender {
             waiting: Arc::clone(&self.waiting),
             capacity: self.readings.max_capacity(),
             most_bytes: self.most_bytes,
+            backlog: self.backlog.clone(),
         }
     }
 

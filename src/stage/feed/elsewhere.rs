@@ -21,6 +21,7 @@ impl Feed {
         if self.is_overtaken(open)? {
             return Ok(true);
         }
+        let before_first = MessageId::new(first.get().saturating_sub(1));
         let Some(following) = &mut self.following else { return Ok(false) };
         tracing::info!(
             conversation = %self.conversation, session = %following.session, child = %child,
@@ -28,7 +29,7 @@ impl Feed {
         );
         *following = Following {
             session: child.clone(),
-            read_to: MessageId::new(first.get().saturating_sub(1)),
+            read_to: before_first,
             highest: following.highest,
             taken_back: BTreeSet::new(),
             newest: None,
@@ -40,6 +41,7 @@ impl Feed {
             first: Some(first),
             place: following.place,
         };
+        self.lane.backlog.set(open.rows_behind(&child, before_first)?);
         self.watch.follow();
         self.send(Reading::Continued(child));
         Ok(true)

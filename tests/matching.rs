@@ -226,6 +226,7 @@ fn kills_and_faults_at_any_moment_lose_no_session_and_double_none() {
 #[test]
 fn two_hundred_sessions_at_once_are_all_mirrored() {
     let world = World::new();
+    world.configure("[deliver]\ntimeout_ms = 60000\n");
     let mut db = world.hermes();
     let mirror = start(&world, ALL);
     for n in 0..200 {

@@ -151,15 +151,15 @@ fn a_conversation_whose_record_was_lost_is_found_again() {
     let mirror = run(&world);
     let conversation = expect_one(&world, &TURN);
     mirror.stop();
-    // Those of others, on the pages before the one that it is on.
+    // Those of others are newer.
     for n in 0..5 {
         let session = format!("other {n}");
         db.session(&session, None);
         db.append(&session, &support::hermes_db::Message::user("x"));
     }
-    let others: String =
-        (0..5).map(|n| format!("[[mirror]]\nconversation = 'new'\nsession = 'other {n}'\n")).collect();
-    world.run(&["--once"], &others).wait();
+    let others =
+        [0, 1, 2, 3, 4].map(|n| format!("[[mirror]]\nconversation = 'new'\nsession = 'other {n}'\n"));
+    world.run(&["--once"], &others.concat()).wait();
     assert_eq!(world.sink.made().len(), 6);
     std::fs::remove_dir_all(world.path("state")).unwrap();
     db.turn("s", "q2", "a2");

@@ -175,7 +175,19 @@ fn history(table: &mut Reader<'_>) -> Option<History> {
         return None;
     }
     if table.holds_integer("history") {
-        return Some(History::Rows(table.integer("history", 1..=History::MOST_ROWS.into(), 100)));
+        let Found { value, span } = table.number("history")?;
+        if !(1.0..=f64::from(History::MOST_ROWS)).contains(&value) {
+            let help = "write 1 to 1000000, or one of \"none\", \"open-turn\" and \"all\"";
+            let out = rules::ValueError { message: "is out of range", help };
+            table.refuse("history", span, &out);
+            return None;
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a whole number in this range"
+        )]
+        return Some(History::Rows(value as u32));
     }
     Some(table.choice("history", &History::WORDS, History::All))
 }

@@ -123,12 +123,14 @@ impl Store {
         self.session(&id).map(|session| (201, session))
     }
 
-    /// Those that requests made, newest first, two a page.
+    /// Those that requests made, newest first.
     fn list(&mut self, query: &[(String, String)]) -> Result<(u16, Value), Refusal> {
-        let after = query.iter().find(|(name, _)| name == "after").map(|(_, id)| id.clone());
+        let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        let limit: usize = get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(20);
+        let after = get("after");
         let newest: Vec<String> = self.made.iter().rev().cloned().collect();
         let from = after.map_or(0, |after| newest.iter().take_while(|id| **id != after).count() + 1);
-        let page: Vec<String> = newest.iter().skip(from).take(2).cloned().collect();
+        let page: Vec<String> = newest.iter().skip(from).take(limit).cloned().collect();
         let data: Vec<Value> = page.iter().map(|id| self.session(id)).collect::<Result<_, _>>()?;
         Ok((200, json!({"object": "list", "data": data, "has_more": from + page.len() < newest.len()})))
     }

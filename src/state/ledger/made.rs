@@ -237,7 +237,7 @@ mod tests {
             binding: Binding { session: session.clone(), resume: Resume::default() },
             started_at: 1.0,
         };
-        made.note(&[sighting.clone()], Some(MessageId::new(9))).unwrap();
+        made.note(std::slice::from_ref(&sighting), Some(MessageId::new(9))).unwrap();
         assert_eq!(made.looked().unwrap(), Some(MessageId::new(9)));
         assert_eq!(made.left().unwrap(), [Left { session: session.clone(), at: None }]);
         let conversation = ConversationId::new("c");

@@ -1,4 +1,4 @@
-//! One mirror's search for its session: [`seek`](super::seek) asked again and again, and what stands in the way said once.
+//! One mirror's search for its session: the rule of `seek` asked again and again, and what stands in the way said once.
 
 use super::seek::{self, Sought};
 use crate::config::History;

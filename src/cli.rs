@@ -15,6 +15,7 @@ mod finding;
 mod log_writer;
 mod man;
 mod output;
+mod progress;
 mod resolve;
 mod run;
 mod schema;

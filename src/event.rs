@@ -123,6 +123,19 @@ pub struct OpenTurn {
     pub closed: bool,
 }
 
+/// read → pipeline: a session for which a conversation is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sighting {
+    /// Which of the configuration's mirrors it is for.
+    pub mirror: usize,
+    /// Which session it is, in the words of the configuration.
+    pub purpose: String,
+    /// The session, and where the conversation begins in it.
+    pub binding: Binding,
+    /// When the session began, in s since the epoch.
+    pub started_at: f64,
+}
+
 /// Who speaks in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {

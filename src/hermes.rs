@@ -14,7 +14,9 @@ pub mod turn;
 mod activity;
 mod beside;
 mod connection;
+mod descent;
 mod facts;
+mod history;
 mod lineage;
 mod model;
 mod rewrite;
@@ -27,6 +29,7 @@ mod usage;
 
 pub use beside::{CompressionLock, Label};
 pub use connection::{Footprint, Identity, Open, Source, SourceError, resolved, with_suffix};
+pub use descent::{Descent, IGNORE_FILE, PRIVATE};
 pub use facts::Facts;
 pub use lineage::Judged;
 pub use model::configured_beside;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hermes_mirror::config::rules::{self, ValueError};
-use hermes_mirror::config::{self, Config, Mirror};
+use hermes_mirror::config::{self, Choice, Config, Mirror};
 
 use super::exit::Misuse;
 use super::resolve::resolve;
@@ -70,11 +70,15 @@ impl Attach {
         config.state.dir.get_or_insert_with(|| bridge_dir.clone());
         config.mirror = vec![Mirror {
             conversation: self.conversation,
+            matching: None,
+            exclude: Choice::default(),
+            db: None,
             session: None,
             workspace: Some(whole("--workspace", &self.workspace)?),
             launch_epoch: Some(self.launch_epoch),
             bridge_dir: Some(bridge_dir),
             sources: if self.sources.is_empty() { config::default_sources() } else { self.sources },
+            history: None,
             agent_name: self.agent_name,
         }];
         Ok(config)
@@ -116,11 +120,15 @@ mod tests {
         let config = arguments().over_its_file().unwrap();
         let mirror = Mirror {
             conversation: "conv_1".to_owned(),
+            matching: None,
+            exclude: Choice::default(),
+            db: None,
             session: None,
             workspace: Some(std::env::current_dir().unwrap().join("work")),
             launch_epoch: Some(12.5),
             bridge_dir: Some("/bridge".into()),
             sources: config::default_sources(),
+            history: None,
             agent_name: None,
         };
         let mut expected = Config { mirror: vec![mirror], ..Config::default() };

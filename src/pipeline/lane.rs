@@ -14,6 +14,7 @@ use crate::config;
 use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
+use crate::stage::backlog::Share;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::pressure::{Pressure, Queued};
 use crate::stage::recall::Recall;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub waker: Waker,
     /// What it counts.
     pub stats: Arc<MirrorStats>,
+    /// Its part of what is still to be delivered.
+    pub backlog: Share,
 }
 
 /// How a lane ended.
@@ -138,6 +141,7 @@ impl Lane {
                     if let Some(row) = row {
                         self.recall.pass(row);
                         self.stats.row_passed();
+                        self.pressure.pass();
                     }
                     if !taken {
                         end = End::FromTheStart;

@@ -28,9 +28,9 @@ mod trouble;
 
 pub use announce::announce_session;
 pub use doubt::Recovery;
+pub use trouble::Trouble;
 
 use doubt::Doubt;
-use trouble::{Reason, Trouble};
 
 /// The state of a mirror, shared between its lane and the heartbeat.
 pub type SharedKeeper = Arc<Mutex<Keeper>>;
@@ -233,25 +233,7 @@ impl Deliver {
                 }
                 Verdict::RefreshToken | Verdict::Park | Verdict::Retry => {}
             }
-            self.bear(&fault).await;
-        }
-    }
-
-    /// After a failure that another attempt may mend: reads the token again, or waits.
-    async fn bear(&mut self, fault: &Fault) {
-        let reason = match verdict(fault) {
-            Verdict::RefreshToken => {
-                let renewed = matches!(self.client.refresh_token().await, Ok(true));
-                if renewed && self.trouble.is_first_renewal() {
-                    return;
-                }
-                Reason::LoggedOut
-            }
-            Verdict::Park => Reason::NoConversation,
-            Verdict::Retry | Verdict::ReadBack | Verdict::DeadLetter => Reason::Unreachable,
-        };
-        if self.trouble.wait(reason, fault).await == trouble::Slept::Jumped {
-            self.client.renew();
+            self.trouble.bear(&self.client, &fault).await;
         }
     }
 

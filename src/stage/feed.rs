@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::held::Held;
 use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
-use super::seek::{self, Sought};
+use super::search::{Search, TakenBySibling, Target};
+use crate::config::History;
 use crate::event::{Beside, Binding, Reading, Resume, Rewind};
-use crate::hermes::discovery::Terminal;
-use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave};
+use crate::hermes::{CompressionLock, Descent, Open, Rewrites, SourceError, Wave};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::stats::MirrorStats;
 
@@ -26,32 +26,20 @@ mod wave;
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
 
-/// How a mirror knows its session.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Target {
-    /// By name.
-    Session(HermesSessionId),
-    /// By where and when its terminal was launched.
-    Terminal(Terminal),
-}
-
-/// Says whether a live sibling mirrors a session already.
-pub type TakenBySibling = Box<dyn Fn(&HermesSessionId) -> bool + Send>;
-
 /// One mirror, as the reader sees it.
 pub struct Feed {
     conversation: ConversationId,
-    target: Target,
+    search: Search,
     lane: LaneSender,
-    taken: TakenBySibling,
     memory: Memory,
     watch: Watch,
     resume: Option<Binding>,
     following: Option<Following>,
-    refused: Vec<HermesSessionId>,
-    said_to_wait: bool,
     undo_note: bool,
     stats: Arc<MirrorStats>,
+    is_of_a_rule: bool,
+    /// When it was bound, or a row was read.
+    heard: Instant,
 }
 
 struct Following {
@@ -98,27 +86,41 @@ impl Feed {
         delivered: Delivered,
         stats: Arc<MirrorStats>,
     ) -> Self {
+        let search = Search::new(conversation.clone(), target, taken);
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
         Self {
             conversation,
-            target,
+            search,
             lane,
-            taken,
             memory,
             watch: Watch::default(),
             resume,
             following: None,
-            refused: Vec::new(),
-            said_to_wait: false,
             undo_note: false,
             stats,
+            is_of_a_rule: false,
+            heard: Instant::now(),
         }
+    }
+
+    /// The same, where a rule found its session.
+    #[must_use]
+    pub fn of_a_rule(self, is_of_a_rule: bool) -> Self {
+        Self { is_of_a_rule, ..self }
+    }
+
+    /// The same, beginning in a session of which nothing was shown as `history` says.
+    #[must_use]
+    pub fn with_history(mut self, history: Option<History>) -> Self {
+        self.search.history = history;
+        self
     }
 
     /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
+        self.lane.backlog.set(0);
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
@@ -135,7 +137,34 @@ impl Feed {
     /// Whether its session is known by name, so that finding it costs little.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        matches!(self.target, Target::Session(_))
+        self.search.is_named()
+    }
+
+    /// Whether it shows a session, or one that this continues, or was made for where it began.
+    #[must_use]
+    pub fn shows(&self, descent: &Descent) -> bool {
+        let is_one = |id: &HermesSessionId| descent.sessions().iter().any(|session| session.id == *id);
+        let is_named = matches!(&self.search.target, Target::Session(named) if is_one(named));
+        is_named || self.session().is_some_and(is_one)
+    }
+
+    /// Whether a rule found its session, which it lets go of in time.
+    #[must_use]
+    pub fn is_of_a_rule(&self) -> bool {
+        self.is_of_a_rule
+    }
+
+    /// Whether all is delivered, and nothing was read for so long.
+    #[must_use]
+    pub fn rests(&self, quiet: Duration) -> bool {
+        let is_empty = self.lane.readings.capacity() == self.lane.readings.max_capacity();
+        self.is_caught_up() && is_empty && self.heard.elapsed() >= quiet
+    }
+
+    /// The conversation that it feeds.
+    #[must_use]
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
     }
 
     /// Whether it follows a session.
@@ -165,7 +194,7 @@ impl Feed {
             return Ok(());
         }
         let rewound = self.find_what_is_left(open)?;
-        let Some(binding) = self.find(open, others)? else { return Ok(()) };
+        let Some(binding) = self.search.find(open, self.resume.as_ref(), others)? else { return Ok(()) };
         self.begin(open, binding)?;
         if let Some(rewind) = rewound {
             self.memory.rewind_to(rewind.row);
@@ -214,8 +243,8 @@ impl Feed {
             untold: false,
         });
         self.watch = Watch::default();
-        self.refused.clear();
-        self.said_to_wait = false;
+        self.lane.backlog.set(open.rows_behind(&binding.session, last.max(before_first))?);
+        self.search.is_over();
         self.send(Reading::Bound(binding));
         Ok(())
     }
@@ -252,45 +281,6 @@ impl Feed {
         let resume = Resume { last: row, ..Resume::default() };
         self.resume = Some(Binding { session: session.clone(), resume });
         Ok(Some(Rewind { row, session, closed_turns }))
-    }
-
-    /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
-    /// process.
-    fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
-        let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
-        if sought == Sought::default() && !self.said_to_wait {
-            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
-            self.said_to_wait = true;
-        }
-        if let Some(session) = sought.left {
-            self.leave_to_sibling(session);
-        }
-        if !sought.several.is_empty() {
-            self.refuse(sought.several);
-        }
-        Ok(sought.binding)
-    }
-
-    fn leave_to_sibling(&mut self, session: HermesSessionId) {
-        if self.refused.as_slice() != std::slice::from_ref(&session) {
-            tracing::warn!(
-                conversation = %self.conversation, %session,
-                "another mirror that was launched earlier mirrors this session; leaving it to that one"
-            );
-            self.refused = vec![session];
-        }
-    }
-
-    fn refuse(&mut self, several: Vec<HermesSessionId>) {
-        if several != self.refused {
-            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
-            tracing::warn!(
-                conversation = %self.conversation,
-                "several sessions could be this terminal's and nothing tells them apart: {list}; \
-                 name one as `session` in [[mirror]]"
-            );
-            self.refused = several;
-        }
     }
 
     /// The database has changed, and holds rows up to `newest`: there may be more to read.

@@ -151,6 +151,16 @@ impl Sink {
         self.shared.change(|state| state.store.create())
     }
 
+    /// Looks at what the server knows.
+    pub fn see<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.shared.state())
+    }
+
+    /// The conversations that requests made, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        self.shared.state().store.made().to_vec()
+    }
+
     pub fn delete_conversation(&self, id: &str) {
         self.shared.change(|state| state.store.delete(id));
     }

@@ -1,5 +1,7 @@
 //! Taking the rows that a scan found, one by one, as far as the lane has room and what they are is known.
 
+use std::time::Instant;
+
 use super::Feed;
 use super::held::Held;
 use crate::event::{Reading, Row, Standing};
@@ -56,6 +58,7 @@ impl Feed {
             following.read_to = row.id;
             return Ok(true);
         }
+        self.heard = Instant::now();
         self.memory.note(row.id, row.trace);
         self.watch.note(&row);
         following.read_to = row.id;
@@ -86,6 +89,10 @@ impl Feed {
             following.caught_up = !more;
             following.held = None;
             self.stats.read_to(scanned_to);
+            if !more {
+                let waiting = self.lane.readings.max_capacity() - self.lane.readings.capacity();
+                self.lane.backlog.at_most(waiting as u64);
+            }
         }
     }
 }

@@ -88,6 +88,28 @@ const STEPS: &[&str] = &[
     ) WITHOUT ROWID;
     INSERT INTO undone SELECT mirror, row, CAST(substr(turn, length('hermes_turn_') + 1) AS INTEGER)
         FROM item WHERE place = 0;
+    -- A conversation that a mirror has made, or is about to make.
+    CREATE TABLE made (
+        id           INTEGER PRIMARY KEY,
+        server       TEXT NOT NULL,
+        source       TEXT NOT NULL,
+        -- Which session it is for, in the words of the configuration.
+        purpose      TEXT NOT NULL,
+        -- The session that was found, and the row behind which the conversation begins.
+        session      TEXT NOT NULL,
+        after        INTEGER NOT NULL,
+        started_at   REAL NOT NULL,
+        -- Absent until the server has said it.
+        conversation TEXT,
+        UNIQUE (server, source, purpose)
+    );
+    -- The row up to which sessions were looked for that are mirrored once they have a new one.
+    CREATE TABLE looked (
+        server TEXT NOT NULL,
+        source TEXT NOT NULL,
+        row    INTEGER NOT NULL,
+        PRIMARY KEY (server, source)
+    ) WITHOUT ROWID;
 ",
 ];
 

@@ -165,6 +165,20 @@ fn a_marker_that_comes_later_ends_the_mirroring_and_without_it_it_goes_on() {
 }
 
 #[test]
+fn a_session_that_has_a_mirror_of_its_own_is_left_to_it() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let own = "[[mirror]]\nconversation = 'new'\nworkspace = '{work}'\nlaunch_epoch = 1\n";
+    let mirror = start(&world, &format!("{ALL}{own}"));
+    db.turn("s", "q", "a");
+    db.session("other", None);
+    db.turn("other", "x", "y");
+    expect(&world, &[("other", &["x", "y"]), ("s", &["q", "a"])]);
+    mirror.stop();
+    assert_eq!(world.sink.made().len(), 2);
+}
+
+#[test]
 fn several_databases_are_read_at_once_each_with_its_own_rule() {
     let world = World::new();
     let mut db = world.hermes();

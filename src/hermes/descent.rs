@@ -42,10 +42,10 @@ impl Open {
 }
 
 impl Descent {
-    /// All of it, the session itself first.
+    /// Whether a session is one of them.
     #[must_use]
-    pub fn sessions(&self) -> &[Session] {
-        &self.0
+    pub fn holds(&self, id: &HermesSessionId) -> bool {
+        self.0.iter().any(|session| session.id == *id)
     }
 
     /// Where it began.

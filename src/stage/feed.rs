@@ -143,9 +143,8 @@ impl Feed {
     /// Whether it shows a session, or one that this continues, or was made for where it began.
     #[must_use]
     pub fn shows(&self, descent: &Descent) -> bool {
-        let is_one = |id: &HermesSessionId| descent.sessions().iter().any(|session| session.id == *id);
-        let is_named = matches!(&self.search.target, Target::Session(named) if is_one(named));
-        is_named || self.session().is_some_and(is_one)
+        let is_named = matches!(&self.search.target, Target::Session(named) if descent.holds(named));
+        is_named || self.session().is_some_and(|session| descent.holds(session))
     }
 
     /// Whether a rule found its session, which it lets go of in time.

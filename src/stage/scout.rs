@@ -186,7 +186,8 @@ impl Scouts {
         }
         let mut found: Vec<Sighting> = Vec::new();
         for descent in &self.spoken {
-            if feeds.iter().any(|feed| feed.shows(descent)) {
+            let is_awaited = |one: &Sighting| descent.holds(&one.binding.session);
+            if feeds.iter().any(|feed| feed.shows(descent)) || self.sighted.iter().any(is_awaited) {
                 continue;
             }
             let Some(rule) = self.rules.iter().find(|rule| rule.takes(descent)) else { continue };

@@ -34,7 +34,8 @@ fn a_parent_is_read_to_its_end_before_its_continuation_though_its_lane_was_full_
         taken_back: Box::new(|_| Vec::new()),
     };
     let free = Box::new(|_: &HermesSessionId| false);
-    let stats = Stats::new(db.path.clone(), String::new(), Teller::default()).add(ConversationId::new("c"));
+    let all = Stats::new(String::new(), Teller::default());
+    let stats = all.add(ConversationId::new("c"), &all.add_source(db.path.clone()));
     let mut feed = Feed::new(ConversationId::new("c"), target, None, lane_sender, free, delivered, stats);
     let mut source = Source::new(db.path.clone(), Duration::ZERO);
     let open = &*source.open().unwrap();

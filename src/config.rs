@@ -119,6 +119,8 @@ pub struct Detect {
     pub fallback_poll_ms: u64,
     /// Timed poll where there is no watcher, in ms (1 to 60000).
     pub poll_ms: u64,
+    /// The same while a turn runs, in ms. Range: 1 to 60000.
+    pub turn_poll_ms: u64,
     /// How often to look for a commit while one is under way, in us (50 to 10000).
     pub look_us: u64,
     /// How long after the last event to go on looking, in ms (5 to 10000).
@@ -133,6 +135,7 @@ impl Default for Detect {
             mode: DetectMode::Auto,
             fallback_poll_ms: 2_000,
             poll_ms: 400,
+            turn_poll_ms: 4,
             look_us: 200,
             settle_ms: 250,
             release_after_ms: 5_000,

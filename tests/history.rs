@@ -62,7 +62,7 @@ fn with_nothing_open_an_open_turn_is_as_none() {
         let mirror = run(&world, &[], history);
         mirror.wait_for_log("mirroring");
         db.turn("s", "q2", "a2");
-        world.expect_all(mirror, &["running 3", "3 user: q2", "3 agent: a2", "idle 3"]);
+        world.expect_all(mirror, &["3 user: q2", "running 3", "3 agent: a2", "idle 3"]);
     }
 }
 

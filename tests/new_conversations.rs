@@ -13,8 +13,8 @@ use support::shown::shown;
 use support::sink::{Request, State};
 
 const OF_WORKSPACE: &str = "[[mirror]]\nconversation = 'new'\nworkspace = '{work}'\n";
-const TURN: [&str; 4] = ["running 1", "1 user: q", "1 agent: a", "idle 1"];
-const NEXT: [&str; 4] = ["running 3", "3 user: q2", "3 agent: a2", "idle 3"];
+const TURN: [&str; 4] = ["1 user: q", "running 1", "1 agent: a", "idle 1"];
+const NEXT: [&str; 4] = ["3 user: q2", "running 3", "3 agent: a2", "idle 3"];
 
 fn run(world: &World) -> Mirror {
     world.run(&[], OF_WORKSPACE)

@@ -14,6 +14,8 @@ use rusqlite::types::Value;
 use support::acts::{KEPT, then, two_turns};
 use support::hermes_db::{HermesDb, Kept, Message, Summary, Version, now};
 use support::mirror::{PATIENCE, World};
+use support::shown::shown;
+use support::sink::State;
 
 /// The lines of a plain turn.
 fn lines(opener: i64, asked: &str, answer: &str) -> Vec<String> {
@@ -99,6 +101,24 @@ fn c7_a_watch_that_stays_silent_is_named_and_the_poll_serves() {
     }
     mirror.wait_for_log("changes arrive without file-system events");
     world.expect_all(mirror, &borrowed(&expected));
+}
+
+/// The calm poll comes once a minute here, so that only the other one can be in time.
+#[test]
+fn where_no_event_tells_of_rows_they_are_looked_for_often_while_a_turn_runs() {
+    let world = World::new();
+    world.configure("[detect]\nmode = 'poll'\npoll_ms = 60000\nturn_poll_ms = 5\nrelease_after_ms = 100\n");
+    let mut db = world.hermes();
+    db.append("s", &Message::user("q"));
+    let mirror = world.attach();
+    world.expect(&["1 user: q", "running 1"]);
+    for _ in 0..3 {
+        let before = world.shown().len();
+        db.append("s", &Message::tools("", &[("c", "terminal", "{}")]));
+        let there = |state: &State| shown(state.events(&world.conversation)).len() > before;
+        assert!(world.sink.wait_until(there, PATIENCE / 4), "{:?}", world.shown());
+    }
+    mirror.stop();
 }
 
 #[test]

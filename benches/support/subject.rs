@@ -28,6 +28,9 @@ pub enum Subject {
     /// The same without events, polling every 0.4 s.
     #[value(alias = "b")]
     AttachPoll,
+    /// hermes-mirror as it comes, where no events tell of changes.
+    #[value(alias = "g")]
+    AttachEventless,
     /// The polling forwarder it replaces, its loop alone.
     #[value(alias = "c")]
     Forwarder,
@@ -45,7 +48,8 @@ pub enum Subject {
 impl Subject {
     /// All that can run here, in the order in which they take turns.
     pub fn available() -> Vec<Self> {
-        let all = [Self::Attach, Self::AttachPoll, Self::Forwarder, Self::Floor, Self::Look, Self::Python];
+        let mirror = [Self::Attach, Self::AttachEventless, Self::AttachPoll];
+        let all = [&mirror[..], &[Self::Forwarder, Self::Floor, Self::Look, Self::Python]].concat();
         all.into_iter().filter(|subject| *subject != Self::Python || python::is_there()).collect()
     }
 
@@ -54,6 +58,7 @@ impl Subject {
         match self {
             Self::Attach => "hermes-mirror",
             Self::AttachPoll => "hermes-mirror, poll 0.4 s",
+            Self::AttachEventless => "hermes-mirror, no events",
             Self::Forwarder => "polling loop, 0.4 s",
             Self::Floor => "floor probe (spins)",
             Self::Look => "data_version, 1 ms",
@@ -61,15 +66,27 @@ impl Subject {
         }
     }
 
+    /// How the mirror is told to notice changes; `None` for who is none.
+    fn detect(self) -> Option<&'static str> {
+        match self {
+            Self::Attach => Some(""),
+            Self::AttachEventless => Some("[detect]\nmode = \"poll\"\n"),
+            Self::AttachPoll => Some("[detect]\nmode = \"poll\"\npoll_ms = 400\nturn_poll_ms = 400\n"),
+            Self::Forwarder | Self::Floor | Self::Look | Self::Python => None,
+        }
+    }
+
     /// Starts it as a process of its own, in the rig's own world.
     pub fn start(self, rig: &Rig, part: &Part, front: Option<&Front>) -> Result<Running> {
-        let is_mirror = matches!(self, Self::Attach | Self::AttachPoll);
+        let is_mirror = self.detect().is_some();
         ensure!(is_mirror || part.sessions == 1, "{} follows one session alone", self.label());
         ensure!(is_mirror || front.is_none(), "{} knows no other way to the sink", self.label());
         let log = rig.root().join("subject.log");
         let role = |role| Part { role, ..part.clone() }.command();
         let mut command = match self {
-            Self::Attach | Self::AttachPoll => mirror(rig.root(), part, self == Self::AttachPoll, front)?,
+            Self::Attach | Self::AttachEventless | Self::AttachPoll => {
+                mirror(rig.root(), part, self.detect().unwrap_or_default(), front)?
+            }
             Self::Forwarder => role(Role::Forwarder)?,
             Self::Floor => role(Role::Floor)?,
             Self::Look => role(Role::Look)?,
@@ -97,14 +114,11 @@ pub struct Front {
 }
 
 /// `attach` for one session, as an Omnigent runner starts it; `run` for several.
-fn mirror(root: &Path, part: &Part, poll: bool, front: Option<&Front>) -> Result<Command> {
+fn mirror(root: &Path, part: &Part, detect: &str, front: Option<&Front>) -> Result<Command> {
     let base_url = front.map_or_else(|| format!("http://{}", part.sink), |front| front.base_url.clone());
     let mut command = Command::new(MIRROR);
     command.stdin(Stdio::null());
-    let mut config = String::new();
-    if poll {
-        config += "[detect]\nmode = \"poll\"\npoll_ms = 400\n";
-    }
+    let mut config = detect.to_owned();
     let keep_alive_ms = front.and_then(|front| front.keep_alive_ms);
     if let Some(keep_alive_ms) = keep_alive_ms {
         writeln!(config, "[deliver]\nkeep_alive_ms = {keep_alive_ms}")?;

@@ -77,6 +77,7 @@ fn detect(mut table: Reader<'_>) -> Detect {
         mode: table.choice("mode", &modes, default.mode),
         fallback_poll_ms: table.integer("fallback_poll_ms", 100..=60_000, default.fallback_poll_ms),
         poll_ms: table.integer("poll_ms", 1..=60_000, default.poll_ms),
+        turn_poll_ms: table.integer("turn_poll_ms", 1..=60_000, default.turn_poll_ms),
         look_us: table.integer("look_us", 50..=10_000, default.look_us),
         settle_ms: table.integer("settle_ms", 5..=10_000, default.settle_ms),
         release_after_ms: table.integer("release_after_ms", 100..=3_600_000, default.release_after_ms),

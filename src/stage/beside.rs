@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::feed::Feed;
 use crate::event::{Beside, Row, Standing};
-use crate::hermes::{CompressionLock, Label, Open, SourceError};
+use crate::hermes::{CompressionLock, Label, Open, SourceError, turn};
 use crate::ids::HermesSessionId;
 
 /// What one look found.
@@ -73,6 +73,7 @@ pub struct Watch {
     compacting: Option<CompressionLock>,
     title: Option<String>,
     ended: bool,
+    turn_open: bool,
     /// The time of the newest row, in s since the epoch.
     newest: f64,
 }
@@ -81,8 +82,15 @@ impl Watch {
     /// A row of the session was read.
     pub fn note(&mut self, row: &Row) {
         if row.standing == Standing::New {
+            self.turn_open = !turn::closes(row);
             self.newest = self.newest.max(row.timestamp);
         }
+    }
+
+    /// Whether the last row that was read leaves its turn open.
+    #[must_use]
+    pub fn is_in_turn(&self) -> bool {
+        self.turn_open
     }
 
     /// The session goes on in a child. A lock that is held is still the parent's.
@@ -130,7 +138,7 @@ impl Watch {
         match news {
             Beside::Title(title) => self.title = Some(title.clone()),
             Beside::CompactionOver => self.compacting = None,
-            Beside::Ended => self.ended = true,
+            Beside::Ended => (self.ended, self.turn_open) = (true, false),
             Beside::Compacting | Beside::Undone(_) => {}
         }
     }

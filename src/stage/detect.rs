@@ -40,6 +40,7 @@ pub struct Health(Arc<HealthBits>);
 struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
+    turn_runs: AtomicBool,
     fault: Current,
     teller: Teller,
 }
@@ -82,6 +83,11 @@ impl Health {
         }
     }
 
+    /// Notes whether rows are to be expected within moments.
+    pub fn set_turn_runs(&self, runs: bool) {
+        self.0.turn_runs.store(runs, Ordering::Relaxed);
+    }
+
     fn set_watching(&self, watching: bool) {
         self.0.watching.store(watching, Ordering::Relaxed);
     }
@@ -117,8 +123,13 @@ impl Detect {
 
     /// Runs until `stop` is closed or the reader is gone.
     pub fn run(&mut self, stop: &Receiver<()>) {
+        let mut looked_after: Option<Instant> = None;
         loop {
-            self.keep_watching();
+            // While a turn runs, what ticks is only the poll.
+            if looked_after.is_none_or(|at| at.elapsed() >= self.calm_interval()) {
+                looked_after = Some(Instant::now());
+                self.keep_watching();
+            }
             if !self.waker.wake(Wake::Poll) {
                 return;
             }
@@ -129,9 +140,20 @@ impl Detect {
         }
     }
 
+    fn is_trusted(&self) -> bool {
+        self.watch.is_some() && !self.health.is_mute()
+    }
+
+    fn calm_interval(&self) -> Duration {
+        let config = &self.config;
+        Duration::from_millis(if self.is_trusted() { config.fallback_poll_ms } else { config.poll_ms })
+    }
+
     fn interval(&self) -> Duration {
-        let trusted = self.watch.is_some() && !self.health.is_mute();
-        Duration::from_millis(if trusted { self.config.fallback_poll_ms } else { self.config.poll_ms })
+        if !self.is_trusted() && self.health.0.turn_runs.load(Ordering::Relaxed) {
+            return self.calm_interval().min(Duration::from_millis(self.config.turn_poll_ms));
+        }
+        self.calm_interval()
     }
 
     /// Registers the watch where there is none, or where its database or directory is no longer the one under the path.

@@ -25,6 +25,8 @@ mod wave;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
+/// A turn in which nothing was said for so long may have been left.
+const SILENT_TURN: Duration = Duration::from_mins(10);
 
 /// One mirror, as the reader sees it.
 pub struct Feed {
@@ -151,6 +153,12 @@ impl Feed {
     #[must_use]
     pub fn is_of_a_rule(&self) -> bool {
         self.is_of_a_rule
+    }
+
+    /// Whether its turn is open, and something was said in it lately: more rows are to be expected.
+    #[must_use]
+    pub fn is_in_turn(&self) -> bool {
+        self.watch.is_in_turn() && self.heard.elapsed() < SILENT_TURN
     }
 
     /// Whether all is delivered, and nothing was read for so long.

@@ -143,6 +143,7 @@ impl Reader {
                 self.attempt();
             }
             self.release_when_quiet();
+            self.health.set_turn_runs(self.feeds.iter().any(Feed::is_in_turn));
         }
         self.source.close();
     }

@@ -115,6 +115,7 @@ fn both_ends_of_a_range_are_inside_it() {
     for (table, key, low, high) in [
         ("detect", "fallback_poll_ms", 100_u64, 60_000_u64),
         ("detect", "poll_ms", 1, 60_000),
+        ("detect", "turn_poll_ms", 1, 60_000),
         ("detect", "look_us", 50, 10_000),
         ("detect", "settle_ms", 5, 10_000),
         ("detect", "release_after_ms", 100, 3_600_000),

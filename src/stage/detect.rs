@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
@@ -41,8 +41,20 @@ struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
     turn_runs: AtomicBool,
+    /// Rings when a turn begins: the calm poll may be far off.
+    begun: Bell,
     fault: Current,
     teller: Teller,
+}
+
+#[derive(Debug)]
+struct Bell(Sender<()>, Receiver<()>);
+
+impl Default for Bell {
+    fn default() -> Self {
+        let (sender, receiver) = bounded(1);
+        Self(sender, receiver)
+    }
 }
 
 impl Health {
@@ -85,7 +97,10 @@ impl Health {
 
     /// Notes whether rows are to be expected within moments.
     pub fn set_turn_runs(&self, runs: bool) {
-        self.0.turn_runs.store(runs, Ordering::Relaxed);
+        if !self.0.turn_runs.swap(runs, Ordering::Relaxed) && runs {
+            // One that rings already is heard as well.
+            let _ = self.0.begun.0.try_send(());
+        }
     }
 
     fn set_watching(&self, watching: bool) {
@@ -133,9 +148,10 @@ impl Detect {
             if !self.waker.wake(Wake::Poll) {
                 return;
             }
-            match stop.recv_timeout(self.interval()) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            select! {
+                recv(stop) -> _ => return,
+                recv(self.health.0.begun.1) -> _ => {}
+                default(self.interval()) => {}
             }
         }
     }

@@ -40,8 +40,8 @@ pub struct Health(Arc<HealthBits>);
 struct HealthBits {
     watching: AtomicBool,
     mute: AtomicBool,
-    turn_runs: AtomicBool,
-    /// Rings when a turn begins: the calm poll may be far off.
+    lively: AtomicBool,
+    /// Rings when that begins: the calm poll may be far off.
     begun: Bell,
     fault: Current,
     teller: Teller,
@@ -96,8 +96,8 @@ impl Health {
     }
 
     /// Notes whether rows are to be expected within moments.
-    pub fn set_turn_runs(&self, runs: bool) {
-        if !self.0.turn_runs.swap(runs, Ordering::Relaxed) && runs {
+    pub fn set_lively(&self, lively: bool) {
+        if !self.0.lively.swap(lively, Ordering::Relaxed) && lively {
             // One that rings already is heard as well.
             let _ = self.0.begun.0.try_send(());
         }
@@ -140,7 +140,7 @@ impl Detect {
     pub fn run(&mut self, stop: &Receiver<()>) {
         let mut looked_after: Option<Instant> = None;
         loop {
-            // While a turn runs, what ticks is only the poll.
+            // While rows are expected, what ticks is only the poll.
             if looked_after.is_none_or(|at| at.elapsed() >= self.calm_interval()) {
                 looked_after = Some(Instant::now());
                 self.keep_watching();
@@ -166,7 +166,7 @@ impl Detect {
     }
 
     fn interval(&self) -> Duration {
-        if !self.is_trusted() && self.health.0.turn_runs.load(Ordering::Relaxed) {
+        if !self.is_trusted() && self.health.0.lively.load(Ordering::Relaxed) {
             return self.calm_interval().min(Duration::from_millis(self.config.turn_poll_ms));
         }
         self.calm_interval()

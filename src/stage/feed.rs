@@ -25,6 +25,8 @@ mod wave;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
+/// For so long behind a row another one may follow at once.
+const JUST_NOW: Duration = Duration::from_secs(2);
 /// A turn in which nothing was said for so long may have been left.
 const SILENT_TURN: Duration = Duration::from_mins(10);
 
@@ -155,10 +157,11 @@ impl Feed {
         self.is_of_a_rule
     }
 
-    /// Whether its turn is open, and something was said in it lately: more rows are to be expected.
+    /// Whether more rows are to be expected: something was said just now, or not long ago in a turn that is open.
     #[must_use]
-    pub fn is_in_turn(&self) -> bool {
-        self.watch.is_in_turn() && self.heard.elapsed() < SILENT_TURN
+    pub fn is_lively(&self) -> bool {
+        let silent = self.heard.elapsed();
+        silent < JUST_NOW || self.watch.is_in_turn() && silent < SILENT_TURN
     }
 
     /// Whether all is delivered, and nothing was read for so long.

@@ -143,7 +143,7 @@ impl Reader {
                 self.attempt();
             }
             self.release_when_quiet();
-            self.health.set_turn_runs(self.feeds.iter().any(Feed::is_in_turn));
+            self.health.set_lively(self.feeds.iter().any(Feed::is_lively));
         }
         self.source.close();
     }

@@ -19,7 +19,9 @@ mod resolve;
 mod run;
 mod schema;
 mod serve;
+mod sessions;
 mod status;
+mod table;
 mod tail;
 pub mod telemetry;
 mod when;
@@ -59,6 +61,8 @@ pub enum Command {
     Check(check::Check),
     /// Say how a running mirror stands
     Status(status::Status),
+    /// List the sessions of Hermes's database
+    Sessions(sessions::Sessions),
     /// Show a session's items on the terminal, as they would be sent
     Tail(tail::Tail),
     /// See what the server would not take, send it again or throw it away
@@ -88,6 +92,7 @@ pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),
         Command::Status(arguments) => return status::run(&arguments),
+        Command::Sessions(arguments) => sessions::run(arguments)?,
         Command::Tail(arguments) => tail::run(arguments)?,
         Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
         Command::Serve(arguments) => serve::run(arguments)?,

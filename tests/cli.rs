@@ -14,12 +14,13 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 11] = [
+const SUBCOMMANDS: [&str; 12] = [
     "demo",
     "run",
     "attach",
     "check",
     "status",
+    "sessions",
     "tail",
     "dead-letters",
     "serve",

@@ -18,10 +18,12 @@ use rusqlite::{Connection, OpenFlags};
 use super::{StateError, dir, lock};
 
 mod dead_letters;
+mod followed;
 mod progress;
 mod schema;
 
 pub use dead_letters::{DeadLetter, DeadLetters, NewDeadLetter};
+pub use followed::{Followed, followed};
 pub use progress::{Account, DeliveredItem, EdgeStatus, Key, OwedEdge, Record, Standing};
 
 /// The ledger's file name in a state directory.

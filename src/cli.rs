@@ -12,6 +12,7 @@ mod dead_letters;
 mod demo;
 pub mod exit;
 mod finding;
+mod init;
 mod log_writer;
 mod man;
 mod output;
@@ -53,6 +54,8 @@ pub struct Arguments {
 pub enum Command {
     /// See it work, with nothing but this program
     Demo(demo::Demo),
+    /// Write a first configuration, from what is found here
+    Init(init::Init),
     /// Feed every [[mirror]] of the configuration, until a signal
     Run(run::Run),
     /// Feed one conversation, named on the command line, until a signal
@@ -88,6 +91,7 @@ impl Command {
 pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(arguments) => return demo::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments)?,
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),

@@ -14,8 +14,9 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 12] = [
+const SUBCOMMANDS: [&str; 13] = [
     "demo",
+    "init",
     "run",
     "attach",
     "check",

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::exit::Obstacle;
 use super::output;
-use super::resolve::{load_if_any, resolve};
+use super::resolve::{load_if_any, resolve, short};
 use super::table::{self, Cut};
 use super::when::ago;
 use super::world::database::{source, trouble};
@@ -165,7 +165,7 @@ impl Entry {
         let cells = [
             session.id.as_str(),
             title.as_deref().unwrap_or_default(),
-            &session.cwd.as_deref().map(|cwd| short(cwd, home)).unwrap_or_default(),
+            &session.cwd.as_deref().map(|cwd| short(Path::new(cwd), home)).unwrap_or_default(),
             &session.source,
             &ago(now_ms - ms(self.overview.last_at)),
             &messages.to_string(),
@@ -191,15 +191,6 @@ impl Entry {
             "turn_open": self.turn_open,
             "mirrors": self.mirrors.iter().map(mirror).collect::<Vec<_>>(),
         })
-    }
-}
-
-/// A path with the home directory as `~`.
-fn short(path: &str, home: Option<&Path>) -> String {
-    match home.and_then(|home| Path::new(path).strip_prefix(home).ok()) {
-        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
-        Some(rest) => format!("~/{}", rest.display()),
-        None => path.to_owned(),
     }
 }
 

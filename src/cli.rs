@@ -20,6 +20,7 @@ mod resolve;
 mod run;
 mod schema;
 mod serve;
+mod service;
 mod sessions;
 mod status;
 mod table;
@@ -72,6 +73,8 @@ pub enum Command {
     DeadLetters(dead_letters::DeadLetters),
     /// Keep conversations and show them on a page, for people without Omnigent
     Serve(serve::Serve),
+    /// Have the system run the mirror, from login on and again after a failure
+    Service(service::Service),
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print the completions for a shell
@@ -100,6 +103,7 @@ pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tail(arguments) => tail::run(arguments)?,
         Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
         Command::Serve(arguments) => serve::run(arguments)?,
+        Command::Service(arguments) => return service::run(&arguments),
         Command::Schema => schema::run()?,
         Command::Completions(arguments) => completions::run(&arguments)?,
         Command::Man(arguments) => man::run(&arguments)?,

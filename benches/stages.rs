@@ -80,7 +80,7 @@ impl Sample {
         let open = self.source.open()?;
         let mut rewrites = Rewrites::default();
         for (row, next) in rows.iter_mut().zip(next) {
-            open.judge(&mut rewrites, row, next, &|_| Vec::new())?;
+            open.judge(&mut rewrites, row, next, false, &|_| Vec::new())?;
         }
         Ok(rows.iter().filter(|row| row.standing == Standing::Repeated).count())
     }

@@ -16,6 +16,7 @@ mod init;
 mod log_writer;
 mod man;
 mod output;
+mod progress;
 mod resolve;
 mod run;
 mod schema;

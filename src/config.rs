@@ -3,24 +3,30 @@
 //! [`load`] reads and validates a file; what a stage gets is its own table, already valid.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub mod choice;
 pub mod diagnostic;
+mod mirrors;
 pub mod pattern;
 mod problems;
 mod reader;
 pub mod rules;
 pub mod validate;
 
+pub use choice::{Choice, Glob, History};
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use pattern::Pattern;
 pub use validate::{load, parse};
 
 /// The name on the model's messages where a mirror gives none: that of Omnigent's built-in agent for Hermes terminals.
 pub const DEFAULT_AGENT: &str = "hermes-native-ui";
+
+/// What stands as a mirror's `conversation` where it is to make one on the server.
+pub const NEW_CONVERSATION: &str = "new";
 
 /// The sources of Hermes's terminals: the classic one and the full-screen one. What messaging platforms, schedules,
 /// tools and servers write is nobody's terminal.
@@ -30,6 +36,12 @@ pub const DEFAULT_SOURCES: [&str; 2] = ["cli", "tui"];
 #[must_use]
 pub fn default_sources() -> Vec<String> {
     DEFAULT_SOURCES.map(str::to_owned).to_vec()
+}
+
+/// [`NEW_CONVERSATION`], for a mirror that needs to name none.
+#[must_use]
+pub fn new_conversation() -> String {
+    NEW_CONVERSATION.to_owned()
 }
 
 /// A whole `pipeline.toml`.
@@ -56,6 +68,26 @@ pub struct Config {
     pub hooks: Hooks,
     /// One for each conversation to feed.
     pub mirror: Vec<Mirror>,
+}
+
+impl Config {
+    /// The database that a mirror reads; `None` where neither it nor `[source]` says so.
+    #[must_use]
+    pub fn database_of<'a>(&'a self, mirror: &'a Mirror) -> Option<&'a Path> {
+        mirror.db.as_deref().or(self.source.db.as_deref())
+    }
+
+    /// The databases that the mirrors read, each once.
+    #[must_use]
+    pub fn databases(&self) -> Vec<&Path> {
+        let mut databases = Vec::new();
+        for database in self.mirror.iter().filter_map(|mirror| self.database_of(mirror)) {
+            if !databases.contains(&database) {
+                databases.push(database);
+            }
+        }
+        databases
+    }
 }
 
 /// `[source]`
@@ -342,8 +374,21 @@ impl Default for Hooks {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mirror {
-    /// The Omnigent conversation to feed.
+    /// The Omnigent conversation to feed, or `new`: one is made once there is a session to show, and kept from then on.
+    /// Absent, or `new`, beside `match`.
+    #[serde(default = "new_conversation")]
     pub conversation: String,
+    /// Which sessions to mirror, each to a conversation of its own: `all`, or those that fit what is given here. A
+    /// session is taken once it has a row that came after the mirror was first started.
+    #[serde(default, rename = "match")]
+    #[schemars(schema_with = "choice::all_or_choice")]
+    pub matching: Option<Choice>,
+    /// Which sessions to leave out of those that match: any that fits something of what is given here.
+    #[serde(default)]
+    pub exclude: Choice,
+    /// Path of the state.db that holds the sessions. Default: that of `[source]`.
+    #[serde(default)]
+    pub db: Option<PathBuf>,
     /// The Hermes session to follow; found by `workspace` and `launch_epoch` where absent.
     #[serde(default)]
     pub session: Option<String>,
@@ -360,7 +405,21 @@ pub struct Mirror {
     /// Which of Hermes's sessions may be the terminal's, by their `source`. Not asked of a `session` that is named.
     #[serde(default = "default_sources")]
     pub sources: Vec<String>,
+    /// Where to begin in a session of which nothing was shown: `none` (behind what is there), `open-turn` (with the turn
+    /// that is open, where one is), `all` (with its first row), or with so many of the last rows (1 to 1000000) and the
+    /// turn that they begin in. Default: with the first row; in a session that was begun before its terminal and taken
+    /// up again, with what was said since.
+    #[serde(default)]
+    pub history: Option<History>,
     /// The name that the model's messages carry. Default: `hermes-native-ui`.
     #[serde(default)]
     pub agent_name: Option<String>,
+}
+
+impl Mirror {
+    /// Whether its conversation is made by the mirror, and not known beforehand.
+    #[must_use]
+    pub fn makes_conversation(&self) -> bool {
+        self.conversation == NEW_CONVERSATION
+    }
 }

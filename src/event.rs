@@ -35,8 +35,8 @@ pub enum Reading {
     Bound(Binding),
     /// The session ended by a fork compaction and goes on under another id.
     Continued(HermesSessionId),
-    /// An older copy of the database was put in its place, and ids are given anew from behind this row.
-    Rewound(MessageId),
+    /// An older copy of the database was put in its place.
+    Rewound(Rewind),
     /// One row of the session that is followed.
     Row(Row),
     /// What the session has used so far; follows the row that closed a turn.
@@ -62,6 +62,17 @@ pub struct Binding {
     pub resume: Resume,
 }
 
+/// Where a mirror goes on in an older copy of the database: ids are given anew from behind this row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    /// The last row that both have.
+    pub row: MessageId,
+    /// The session to follow: the same one, or one that it continued.
+    pub session: HermesSessionId,
+    /// Turn-closing rows of this session up to that row.
+    pub closed_turns: u64,
+}
+
 /// How far delivery had come: all rows up to `last`, and the first `partial` items of the row behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
@@ -76,8 +87,19 @@ pub struct Resume {
     /// Turn-closing rows of this session whose idle edge was delivered, as a Python forwarder counts them;
     /// `None` where nobody has counted.
     pub closed_turns: Option<u64>,
-    /// Calls that have no result yet, by turn, newest turn first. Read from the rows, never recorded.
-    pub calls: Vec<(ResponseId, Vec<String>)>,
+    /// The open turn's calls, and the turns that were set aside, oldest turn first. Read from the rows, never recorded.
+    pub waiting: Vec<Waiting>,
+}
+
+/// A turn that waits for its tools, or that has their results and then for its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The turn.
+    pub turn: ResponseId,
+    /// Its calls that have no result yet.
+    pub calls: Vec<String>,
+    /// Another one's end settled it, or its closing edge was sent otherwise.
+    pub settled: bool,
 }
 
 impl Resume {
@@ -99,6 +121,19 @@ pub struct OpenTurn {
     pub id: ResponseId,
     /// Whether its closing row was delivered, so that only the idle edge is owed.
     pub closed: bool,
+}
+
+/// read → pipeline: a session for which a conversation is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sighting {
+    /// Which of the configuration's mirrors it is for.
+    pub mirror: usize,
+    /// Which session it is, in the words of the configuration.
+    pub purpose: String,
+    /// The session, and where the conversation begins in it.
+    pub binding: Binding,
+    /// When the session began, in s since the epoch.
+    pub started_at: f64,
 }
 
 /// Who speaks in a row.
@@ -147,6 +182,8 @@ pub struct Row {
     pub token_count: Option<u64>,
     /// What to know it again by; set once it is judged.
     pub trace: Option<Trace>,
+    /// The answer was cut off, and the rows behind it go on with it; set once it is judged.
+    pub goes_on: bool,
     /// What the row is to the conversation.
     pub standing: Standing,
 }
@@ -263,7 +300,7 @@ pub enum Step {
     /// As [`Reading::Continued`].
     Continued(HermesSessionId),
     /// As [`Reading::Rewound`].
-    Rewound(MessageId),
+    Rewound(Rewind),
     /// The items of one row, in the order they are to be shown; none for a row that shows nothing.
     Row(RowItems),
     /// As [`Reading::Usage`].
@@ -277,7 +314,7 @@ pub enum Step {
 pub struct RowItems {
     /// The row.
     pub row: MessageId,
-    /// What to know it again by.
+    /// What to know it again by; none where it was taken back.
     pub trace: Option<Trace>,
     /// What the row does to the turn.
     pub effect: TurnEffect,
@@ -295,7 +332,8 @@ pub struct RowItems {
 pub enum TurnEffect {
     /// A user row: opens a turn.
     Opens,
-    /// An assistant row with tool calls, or a tool's result: goes on with the turn, or recovers one whose start was missed.
+    /// An assistant row with tool calls, a tool's result, or what has the model go on with an answer that was cut off: goes
+    /// on with the turn, or recovers one whose start was missed.
     Continues,
     /// An assistant row without tool calls: closes the turn.
     Closes,
@@ -369,6 +407,9 @@ impl Item {
     }
 }
 
+/// The place of a note on a row and those behind it, among the row's own items, which count from 1.
+pub const NOTE: u32 = 0;
+
 /// turns → deliver: one thing to do on the lane, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
@@ -389,7 +430,7 @@ pub enum Post {
         turn: ResponseId,
         /// The row it came from.
         row: MessageId,
-        /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
+        /// Which of the row's items it is, from 1, or [`NOTE`].
         place: u32,
     },
     /// A turn has begun, or still runs.
@@ -417,12 +458,21 @@ pub struct Mark {
     pub row: MessageId,
     /// `Some(n)`: the row's first `n` items are delivered, more follow. `None`: the row is delivered whole.
     pub items: Option<u32>,
-    /// What to know the row again by, once it is delivered whole.
-    pub trace: Option<Trace>,
+    /// What to remember of the row, once it is passed whole.
+    pub passed: Option<Passed>,
     /// The turn that is open, or owed an idle edge, after it.
     pub turn: Option<OpenTurn>,
     /// Turn-closing rows passed so far in this session.
     pub closed_turns: u64,
+}
+
+/// What is remembered of a row behind the cursor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Passed {
+    /// It was delivered, and this is what to know it again by.
+    Delivered(Trace),
+    /// It was taken back by then, so nothing of it is shown: should it be live again, it is new.
+    TakenBack,
 }
 
 /// deliver → state: what became of a post.

@@ -103,6 +103,10 @@ string_id! {
     ConversationId
 }
 string_id! {
+    /// The id of an agent of the Omnigent server, with which conversations are made.
+    AgentId
+}
+string_id! {
     /// The id that Omnigent gave a stored conversation item.
     ItemId
 }

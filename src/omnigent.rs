@@ -18,7 +18,7 @@ pub mod posted;
 pub mod read_back;
 
 pub use address::{Address, AddressError};
-pub use answer::{Accepted, Page, Session, StoredItem};
+pub use answer::{Accepted, Listed, Page, Session, Sessions, StoredItem};
 pub use auth::{AuthError, TokenSource};
 pub use client::{Client, ClientError, Order};
 pub use fault::{Fault, FaultKind};

@@ -1,32 +1,35 @@
 //! Builds the stages, joins them, watches over them, and shuts them down in two steps: stop reading, then drain.
 //!
-//! `detect` and `read` are threads; behind them each conversation has a lane, a task of the caller's tokio
+//! `detect` and `read` are threads, two for each database; behind them each conversation has a lane, a task of the caller's tokio
 //! runtime (a current-thread one is enough). Data flows one way. What flows back is the pressure of a full
 //! lane: its rows wait in state.db.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
 use crate::hermes::{self, Source};
 use crate::hooks::{self, Hooks};
 use crate::omnigent::{Client, ClientError};
+use crate::stage::backlog::Backlog;
 use crate::stage::detect::Detect;
 use crate::stage::feed::Feed;
-use crate::stage::read::{Control, Reader};
+use crate::stage::read::Reader;
+use crate::stage::scout::Scouts;
 use crate::stage::wake::{self, Waker, Wakes};
 use crate::state::{StateError, dir};
-use crate::stats::Stats;
+use crate::stats::{SourceStats, Stats};
 
 pub mod prospect;
 pub mod replay;
 pub mod tail;
 
+mod founding;
 mod lane;
 mod lanes;
 mod mirror;
@@ -36,9 +39,10 @@ mod supervise;
 
 pub use lanes::Drain;
 
+use founding::Founding;
 use lanes::Lanes;
-use mirror::{Common, Mirror, Places};
-use pilot::Pilot;
+use mirror::{Common, Mirror, Origin, Places};
+use pilot::{Orders, Pilot};
 
 /// How the pipeline ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,21 +78,29 @@ pub enum PipelineError {
 pub struct Ended {
     /// What became of the rows that were read.
     pub drain: Drain,
-    /// Mirrors that had found their session by then.
+    /// Mirrors of one session that had found it by then.
     pub bound: usize,
-    /// All mirrors.
+    /// All mirrors of one session.
     pub mirrors: usize,
 }
 
 /// A pipeline that is built and does not run yet.
 pub struct Pipeline {
     config: Arc<Config>,
-    database: PathBuf,
     mirrors: Vec<Mirror>,
-    waker: Waker,
-    wakes: Wakes,
+    founding: Founding,
+    intakes: Vec<Intake>,
+    backlog: Backlog,
     stats: Arc<Stats>,
     hooks: Hooks,
+}
+
+/// What reads one database.
+struct Intake {
+    source: Arc<SourceStats>,
+    scouts: Scouts,
+    waker: Waker,
+    wakes: Wakes,
 }
 
 impl Pipeline {
@@ -112,30 +124,46 @@ impl Pipeline {
         if config.mirror.is_empty() {
             return Err(PipelineError::NoMirror);
         }
-        let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
         let client = Client::new(&config.deliver, Box::new(environment))?;
         let places = Places::open(&config.state, locks)?;
-        let (waker, wake_receiver) = wake::channel();
+        if config.mirror.iter().any(|mirror| config.database_of(mirror).is_none()) {
+            return Err(PipelineError::NoDatabase);
+        }
         let (teller, hooks) = hooks::hooks(&config.hooks);
-        let stats = Stats::new(database.clone(), client.address().to_string(), teller);
+        let stats = Arc::new(Stats::new(client.address().to_string(), teller));
+        let (mut origins, mut intakes) = (Vec::new(), Vec::new());
+        for database in config.databases() {
+            let (waker, bell) = wake::channel();
+            let configured_model = hermes::configured_beside(database);
+            let source = stats.add_source(database.to_owned());
+            intakes.push((Arc::clone(&source), waker.clone(), bell));
+            origins.push(Origin { database: database.to_owned(), waker, configured_model, source });
+        }
         let config = Arc::new(config);
+        let backlog = Backlog::default();
         let common = Common {
             client,
-            waker: waker.clone(),
             config: Arc::clone(&config),
-            configured_model: hermes::configured_beside(&database),
-            database: database.clone(),
-            stats: Arc::new(stats),
+            origins,
+            backlog: backlog.clone(),
+            stats: Arc::clone(&stats),
         };
-        let mirrors = config.mirror.iter().map(|mirror| Mirror::open(mirror, &common, &places));
-        let mirrors = mirrors.collect::<Result<_, _>>()?;
-        Ok(Self { config, database, mirrors, waker, wakes: wake_receiver, stats: common.stats, hooks })
+        let (mirrors, scouts, founding) = Founding::muster(common, places)?;
+        let each = intakes.into_iter().zip(scouts);
+        let intakes = each.map(|((source, waker, wakes), scouts)| Intake { source, scouts, waker, wakes });
+        Ok(Self { config, mirrors, founding, intakes: intakes.collect(), backlog, stats, hooks })
     }
 
     /// What it counts, to be watched while it runs.
     #[must_use]
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
+    }
+
+    /// What is still to be delivered of the rows that were there when the mirrors began.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.backlog.clone()
     }
 
     /// Runs until `shutdown` is ready or, in [`Mode::Once`], all is delivered. What was read by then is delivered
@@ -146,59 +174,70 @@ impl Pipeline {
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<Ended, PipelineError> {
-        let (orders, control) = crossbeam_channel::unbounded();
         let mut lanes = Lanes::default();
-        let feeds: Vec<Feed> = self.mirrors.iter().map(|mirror| mirror.feed(lanes.start(mirror))).collect();
-        let health = self.stats.health.clone();
-        let source = Source::new(self.database.clone(), Duration::from_millis(self.config.read.busy_ms));
-        let (detect, read) = (self.config.detect.clone(), &self.config.read);
-        let reader = Reader::new(source, detect.clone(), read, self.wakes, control, feeds, health.clone());
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
-        let mut read_done = spawn_reader(reader, mode, stopped.clone())?;
-        let detector = Detect::new(self.database.clone(), detect, self.waker.clone(), health);
-        let watching = spawn_detector(detector, stopped)?;
-        let pilot = Pilot::new(self.mirrors, orders, self.waker);
+        let (reads, mut reading) = mpsc::channel(1);
+        let (mut readers, mut watching) = (Vec::new(), Vec::new());
+        for (origin, intake) in self.intakes.into_iter().enumerate() {
+            let (control, orders) = crossbeam_channel::unbounded();
+            let mirrors = self.mirrors.iter().filter(|mirror| mirror.origin == origin);
+            let feeds: Vec<Feed> = mirrors.map(|mirror| mirror.feed(lanes.start(mirror))).collect();
+            let Intake { source, scouts, waker, wakes } = intake;
+            let (database, health) = (source.database.clone(), source.health.clone());
+            let source = Source::new(database.clone(), Duration::from_millis(self.config.read.busy_ms));
+            let (detect, read) = (self.config.detect.clone(), &self.config.read);
+            let feeds = (feeds, scouts);
+            let reader = Reader::new(source, detect.clone(), read, wakes, orders, feeds, health.clone());
+            spawn_reader(reader, mode, stopped.clone(), reads.clone())?;
+            let detector = Detect::new(database, detect, waker.clone(), health);
+            watching.push(spawn_detector(detector, stopped.clone())?);
+            readers.push(Orders { control, waker });
+        }
+        drop(reads);
+        let of_one = self.config.mirror.iter().filter(|mirror| mirror.matching.is_none()).count();
+        let mut pilot = Pilot::new(self.mirrors, self.founding, readers);
         let hooks = self.hooks.start();
 
         tokio::pin!(shutdown);
-        let reader_ended = pilot.watch_over(&mut lanes, &mut read_done, shutdown.as_mut()).await;
-        // Step one: read no more. Dropping the reader lets go of the lanes' other ends.
+        let readers_ended = pilot.watch_over(&mut lanes, &mut reading, shutdown.as_mut()).await;
+        // Step one: read no more. Dropping the readers lets go of the lanes' other ends.
         drop(stop);
-        if !reader_ended {
-            pilot.order(Control::Stop);
-            let _ = read_done.await;
+        if !readers_ended {
+            pilot.stop();
+            let _ = reading.recv().await;
         }
         // Step two: let the lanes deliver what they hold; once nobody waits for all of it, not for long.
         let patience = Duration::from_millis(self.config.deliver.drain_ms);
         let deadline = async {
-            if reader_ended && mode == Mode::Once {
+            if readers_ended && mode == Mode::Once {
                 shutdown.await;
             }
             tokio::select! { () = tokio::time::sleep(patience) => {}, () = hurry => {} }
         };
         let drain = lanes.drain(deadline).await;
         hooks.finish().await;
-        let _ = tokio::task::spawn_blocking(move || watching.join()).await;
-        Ok(Ended { drain, bound: pilot.bound(), mirrors: pilot.mirrors() })
+        let join = move || watching.into_iter().for_each(|thread| drop(thread.join()));
+        let _ = tokio::task::spawn_blocking(join).await;
+        Ok(Ended { drain, bound: pilot.bound(), mirrors: of_one })
     }
 }
 
+/// `reads` is dropped once the reader has ended, and has let go of the lanes' other ends.
 fn spawn_reader(
     mut reader: Reader,
     mode: Mode,
     stopped: crossbeam_channel::Receiver<()>,
-) -> Result<oneshot::Receiver<()>, PipelineError> {
-    let (done, read_done) = oneshot::channel();
+    reads: mpsc::Sender<()>,
+) -> Result<(), PipelineError> {
     thread::Builder::new().name("read".to_owned()).spawn(move || {
         supervise::stage("read", &stopped, || match mode {
             Mode::Follow => reader.run(),
             Mode::Once => reader.drain(),
         });
-        // The lanes' other ends go first: who waits for this then finds them closed.
         drop(reader);
-        let _ = done.send(());
+        drop(reads);
     })?;
-    Ok(read_done)
+    Ok(())
 }
 
 fn spawn_detector(

@@ -11,6 +11,7 @@
 //! What is streamed is read from the store: a pulse says that there is something new, and carries none of it. So a page
 //! that was away, slow or reloaded gets what it lacks, once.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -170,7 +171,7 @@ impl Server {
     /// Makes a conversation, as a request would. Returns its id.
     pub fn create_conversation(&mut self) -> Result<String, ServeError> {
         let store = self.shared.store.get_mut().unwrap_or_else(PoisonError::into_inner);
-        Ok(store.create(None)?.id)
+        Ok(store.create(None, BTreeMap::new())?.id)
     }
 
     /// Answers requests until `shutdown` is ready. Streams end then, and what is under way has a moment to finish.

@@ -24,28 +24,48 @@ const NEWS_MS: i64 = 60_000;
 /// The figures of a pipeline.
 #[derive(Debug)]
 pub struct Stats {
-    /// Where it reads.
-    pub database: PathBuf,
     /// Where it delivers to.
     pub server: String,
-    /// What is known of the source.
-    pub health: Health,
     teller: Teller,
+    sources: Mutex<Vec<Arc<SourceStats>>>,
     mirrors: Mutex<Vec<Weak<MirrorStats>>>,
 }
 
+/// What is known of a database that is read.
+#[derive(Debug)]
+pub struct SourceStats {
+    /// Where it is.
+    pub database: PathBuf,
+    /// How it stands.
+    pub health: Health,
+}
+
 impl Stats {
-    /// The figures of a pipeline without mirrors, which tells `teller` what happens.
+    /// The figures of a pipeline without sources and mirrors, which tells `teller` what happens.
     #[must_use]
-    pub fn new(database: PathBuf, server: String, teller: Teller) -> Self {
-        let health = Health::telling(teller.clone());
-        Self { database, server, health, teller, mirrors: Mutex::default() }
+    pub fn new(server: String, teller: Teller) -> Self {
+        Self { server, teller, sources: Mutex::default(), mirrors: Mutex::default() }
     }
 
-    /// Those of one more mirror, which are shown for as long as somebody has them.
+    /// Those of one more source.
     #[must_use]
-    pub fn add(&self, conversation: ConversationId) -> Arc<MirrorStats> {
-        let stats = Arc::new(MirrorStats::new(conversation, self.teller.clone()));
+    pub fn add_source(&self, database: PathBuf) -> Arc<SourceStats> {
+        let source = Arc::new(SourceStats { database, health: Health::telling(self.teller.clone()) });
+        locked(&self.sources).push(Arc::clone(&source));
+        source
+    }
+
+    /// Those of the sources, in the order in which they were added.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Arc<SourceStats>> {
+        locked(&self.sources).clone()
+    }
+
+    /// Those of one more mirror, which reads `source`. They are shown for as long as somebody has them.
+    #[must_use]
+    pub fn add(&self, conversation: ConversationId, source: &Arc<SourceStats>) -> Arc<MirrorStats> {
+        let stats = MirrorStats::new(conversation, Arc::clone(source), self.teller.clone());
+        let stats = Arc::new(stats);
         locked(&self.mirrors).push(Arc::downgrade(&stats));
         stats
     }
@@ -63,6 +83,8 @@ impl Stats {
 #[derive(Debug)]
 pub struct MirrorStats {
     conversation: ConversationId,
+    /// Where it reads.
+    pub source: Arc<SourceStats>,
     teller: Teller,
     /// Changes with the session, never with a row.
     session: Mutex<Option<HermesSessionId>>,
@@ -97,9 +119,10 @@ pub struct MirrorStats {
 }
 
 impl MirrorStats {
-    fn new(conversation: ConversationId, teller: Teller) -> Self {
+    fn new(conversation: ConversationId, source: Arc<SourceStats>, teller: Teller) -> Self {
         Self {
             conversation,
+            source,
             teller,
             session: Mutex::default(),
             held: Current::default(),
@@ -294,7 +317,8 @@ mod tests {
 
     #[test]
     fn rows_wait_between_the_feed_and_the_end_of_the_lane() {
-        let stats = MirrorStats::new(ConversationId::new("c"), Teller::default());
+        let all = Stats::new(String::new(), Teller::default());
+        let stats = all.add(ConversationId::new("c"), &all.add_source(PathBuf::new()));
         stats.row_read(MessageId::new(7), 1.5);
         stats.row_read(MessageId::new(9), 2.5);
         stats.row_taken(1.5);
@@ -315,7 +339,8 @@ mod tests {
         let argv = argv.into_iter().chain([file.display().to_string()]).collect();
         let (teller, hooks) = hooks(&config::Hooks { turn_end: Some(argv), ..config::Hooks::default() });
         let running = hooks.start();
-        let stats = MirrorStats::new(ConversationId::new("c"), teller);
+        let all = Stats::new(String::new(), teller);
+        let stats = all.add(ConversationId::new("c"), &all.add_source(PathBuf::new()));
         stats.turn_ended(&ResponseId::new("left"));
         tokio::task::yield_now().await;
         #[allow(clippy::cast_precision_loss, reason = "ms since the epoch are far below 2^52")]
@@ -327,8 +352,9 @@ mod tests {
 
     #[test]
     fn a_mirror_is_shown_for_as_long_as_it_is_there() {
-        let stats = Stats::new(PathBuf::new(), String::new(), Teller::default());
-        let (one, other) = (stats.add(ConversationId::new("1")), stats.add(ConversationId::new("2")));
+        let stats = Stats::new(String::new(), Teller::default());
+        let source = stats.add_source(PathBuf::new());
+        let [one, other] = ["1", "2"].map(|id| stats.add(ConversationId::new(id), &source));
         let shown =
             |stats: &Stats| stats.mirrors().iter().map(|one| one.look().conversation).collect::<Vec<_>>();
         assert_eq!(shown(&stats), [ConversationId::new("1"), ConversationId::new("2")]);

@@ -166,6 +166,20 @@ fn a_sound_world_is_said_to_be_sound() {
 }
 
 #[test]
+fn a_conversation_that_is_to_be_made() {
+    let world = World::sound();
+    world.configure("", "new", "workspace = \"work\"");
+    snapshot("conversation_new", &world.check(&[]));
+    assert!(!world.root.join("state").exists(), "a check makes nothing");
+    assert!(world.sink.requests().iter().all(|request| request.method == "GET"), "and changes nothing");
+    world.sink.script(|request| match request.path.as_str() {
+        "/v1/agents" => Fault::Status(404),
+        _ => Fault::None,
+    });
+    snapshot("conversation_cannot_be_made", &world.check(&[]));
+}
+
+#[test]
 fn offline_asks_no_server() {
     let world = World::sound();
     snapshot("offline", &world.check(&["--offline"]));

@@ -218,6 +218,10 @@ fn a_copy_from_before_the_fork_that_was_followed_is_gone_on_in() {
         db.turn("s", "two", "second");
         let expected = [then(&["compaction: sum"]), SECOND.to_vec()].concat();
         world.expect_all(mirror.unwrap_or_else(|| world.attach()), &expected);
+        // Also no edge.
+        let mirror = world.attach();
+        mirror.wait_for_log("mirroring");
+        world.expect_all(mirror, &expected);
     }
 }
 

@@ -94,6 +94,30 @@ fn a_first_message_sent_again_in_the_same_words_is_shown_though_its_answer_takes
 }
 
 #[test]
+fn a_first_message_that_may_be_a_kept_one_holds_no_other_conversation_up() {
+    let world = World::new();
+    let other = world.sink.create_conversation();
+    let mut db = world.hermes();
+    db.session("t", None);
+    let mirror = |conversation: &str, session: &str| {
+        format!("[[mirror]]\nconversation = '{conversation}'\nsession = '{session}'\n")
+    };
+    let mirror = world.run(&[], &(mirror(&world.conversation, "s") + &mirror(&other, "t")));
+    two_turns(&mut db);
+    world.expect(&TWO_TURNS);
+    db.edit("s", 0);
+    db.append("s", &Message::user("one"));
+    db.append("t", &Message::user("elsewhere"));
+    world.expect_in(&other, &["6 user: elsewhere", "running 6"]);
+    world.expect_all(mirror, &then(&["5 user: one", "running 5"]));
+    let requests = world.sink.requests();
+    let place = |text: &str| {
+        requests.iter().rposition(|request| String::from_utf8_lossy(&request.body).contains(text)).unwrap()
+    };
+    assert!(place("elsewhere") < place("\"text\":\"one\""));
+}
+
+#[test]
 fn a_lone_summary_that_an_edit_keeps_is_no_boundary_again() {
     for version in [Version::V19, Version::V20] {
         let first = |db: &mut HermesDb| {
@@ -142,6 +166,36 @@ fn what_is_typed_first_after_an_edit_in_a_forks_child_is_shown_whatever_its_word
         // The words of the parent's first row.
         db.append("child", &Message::user("one"));
         world.expect_all(world.attach(), &then(&["9 user: one", "running 9"]));
+    }
+}
+
+#[test]
+fn what_was_taken_back_unseen_and_is_live_again_while_the_mirror_is_down_is_shown_once_it_is_up() {
+    for seen in [false, true] {
+        let world = World::new();
+        let mut db = world.hermes();
+        two_turns(&mut db);
+        db.undo("s", 3);
+        let mirror = world.attach();
+        let mut expected = TWO_TURNS[..4].to_vec();
+        let third = ["5 user: three", "running 5", "5 agent: third", "idle 5"];
+        world.expect(&expected);
+        if seen {
+            db.turn("s", "three", "third");
+            expected.extend(third);
+            world.expect(&expected);
+        }
+        mirror.stop();
+        db.commit(|write| write.execute("UPDATE messages SET active = 1", []).unwrap());
+        expected.extend(&TWO_TURNS[4..]);
+        if !seen {
+            db.turn("s", "three", "third");
+            expected.extend(third);
+        }
+        world.expect_all(world.attach(), &expected);
+        db.turn("s", "four", "fourth");
+        expected.extend(["7 user: four", "running 7", "7 agent: fourth", "idle 7"]);
+        world.expect_all(world.attach(), &expected);
     }
 }
 

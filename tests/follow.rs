@@ -7,7 +7,7 @@ mod support;
 use rusqlite::types::Value;
 
 use support::hermes_db::{HermesDb, Kept, Message, Summary, Version, now};
-use support::mirror::World;
+use support::mirror::{Mirror, World};
 
 const WEEK: f64 = 7.0 * 86_400.0;
 
@@ -383,6 +383,27 @@ fn only_the_sources_of_terminals_are_taken_unless_others_are_named() {
         }
         let (code, log) = world.run(&["--once"], &mirror_of_workspace(&world, more)).wait();
         assert_eq!((code, world.shown()), (Some(0), expected), "{more}{log}");
+    }
+}
+
+#[test]
+fn attach_takes_the_sources_that_it_is_given() {
+    for (given, expected) in
+        [(&[][..], Vec::new()), (&["--source", "cli", "--source", "telegram"], lines(1, "q", "a"))]
+    {
+        let world = World::new();
+        let mut db = HermesDb::create(&world.db_path());
+        let cwd = text(&world.workspace().display().to_string());
+        db.session_with("s", &[("source", text("telegram")), ("cwd", cwd)]);
+        db.turn("s", "q", "a");
+        let mut command = world.attachment("a", &world.conversation, world.launch);
+        command.args(given);
+        let mirror = Mirror::spawn(command);
+        let sought = if given.is_empty() { "no session fits yet" } else { "mirroring" };
+        mirror.wait_for_log(sought);
+        world.expect(&strs(&expected));
+        mirror.stop();
+        assert_eq!(world.shown(), expected);
     }
 }
 

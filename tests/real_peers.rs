@@ -27,6 +27,7 @@ use conversation::{Conversation, Seen, essence};
 use hermes::HermesWriter;
 use omnigent::{Omnigent, Stream};
 use serde_json::{Value, json};
+use support::mirror::World;
 use support::sink::Sink;
 use tempfile::TempDir;
 
@@ -75,6 +76,28 @@ fn a_whole_conversation_arrives_exactly_as_a_person_saw_it() {
     assert_eq!(reasoning(&stream), seen.reasoning, "reasoning");
     let external = &server.conversation(&conversation)["external_session_id"];
     assert!(external == SESSION || external == CHILD, "external_session_id: {external}");
+}
+
+#[test]
+fn a_conversation_that_is_made_on_the_real_server_is_made_once() {
+    let Some(peers) = peers::peers() else { return };
+    let world = World::new();
+    let server = Omnigent::start(&peers.omnigent);
+    let mut db = world.hermes();
+    let run = || {
+        let mirror = "[[mirror]]\nconversation = 'new'\nworkspace = '{work}'\n";
+        let (code, log) = world.run_to(&server.base_url(), &["--once"], mirror).wait();
+        assert_eq!(code, Some(0), "{log}");
+    };
+    db.turn("s", "q", "a");
+    run();
+    std::fs::remove_dir_all(world.path("state")).expect("the mirror's state");
+    db.turn("s", "q2", "a2");
+    run();
+    let made = server.call("GET", "/v1/sessions", None);
+    let made = made["data"].as_array().expect("conversations");
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(server.items(made[0]["id"].as_str().expect("an id")).len(), 4);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Play {
         for at in steps {
             let step = self.run.steps[at].clone();
             self.step(&step);
-            if let Some(row) = self.run.newest(&step).filter(|_| seen) {
+            if let Some(row) = self.run.newest(&step).filter(|_| seen && !is_cut_off(&step)) {
                 self.wait_for_row(row);
             }
         }
@@ -114,6 +114,13 @@ impl Play {
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         self.world.expect_all(mirror, &expected);
     }
+}
+
+/// Whether Hermes goes on with the step's last answer before anyone could look.
+fn is_cut_off(step: &Step) -> bool {
+    let Step::Commit(changes) = step else { return false };
+    let last = changes["messages"].as_array().and_then(|messages| messages.last());
+    last.is_some_and(|message| message["finish_reason"] == "length")
 }
 
 /// Plays a run live, but for the steps `before` the mirror starts, and after the fact. Where something is gone by then,

@@ -378,3 +378,32 @@ fn raw_head(server: &Served, path: &str) -> String {
     stream.read_to_string(&mut answer).unwrap();
     answer.split("\r\n\r\n").next().unwrap().to_ascii_lowercase()
 }
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the mirror's state, while no mirror runs")]
+fn a_conversation_that_a_mirror_makes_is_found_again_without_its_record() {
+    let world = World::new();
+    let server = Served::start(&world.path("served.db"));
+    let mut db = world.hermes();
+    let run = || {
+        let mirror = "[[mirror]]\nconversation = 'new'\nworkspace = '{work}'\n";
+        world.run_to(&server.url(), &["--once"], mirror).wait();
+    };
+    db.turn("s", "q", "a");
+    run();
+    for _ in 0..120 {
+        server.new_conversation();
+    }
+    std::fs::remove_dir_all(world.path("state")).unwrap();
+    db.turn("s", "q2", "a2");
+    run();
+    let shown = server.get("/v1/sessions?limit=1000");
+    let mirrored = |one: &&Value| one["external_session_id"] == "s";
+    let of_session: Vec<_> = shown["data"].as_array().unwrap().iter().filter(mirrored).collect();
+    assert_eq!(of_session.len(), 1, "{shown}");
+    let items = server.items(of_session[0]["id"].as_str().unwrap());
+    assert_eq!(
+        items.iter().map(line).collect::<Vec<_>>(),
+        ["user: q", "assistant: a", "user: q2", "assistant: a2"]
+    );
+}

@@ -13,14 +13,14 @@ use std::time::SystemTime;
 use rusqlite::types::Value;
 use support::acts::{KEPT, then, two_turns};
 use support::hermes_db::{HermesDb, Kept, Message, Summary, Version, now};
-use support::mirror::World;
+use support::mirror::{PATIENCE, World};
 
 /// The lines of a plain turn.
 fn lines(opener: i64, asked: &str, answer: &str) -> Vec<String> {
     let say = |what: &str| what.replace('@', &opener.to_string());
     vec![
-        say("running @"),
         say(&format!("@ user: {asked}")),
+        say("running @"),
         say(&format!("@ agent: {answer}")),
         say("idle @"),
     ]
@@ -216,4 +216,60 @@ fn f3_a_session_that_a_compaction_ended_without_a_child_is_followed_on() {
     db.turn("child", "four", "fourth");
     let more = ["compaction: sum", "11 user: four", "running 11", "11 agent: fourth", "idle 11"];
     world.expect_all(mirror, &then(&[&end[..], &more].concat()));
+}
+
+#[test]
+fn c1_commits_to_a_log_that_stays_open_are_found_where_the_watch_is_accepted_and_mute() {
+    let world = World::new();
+    let theirs = world.path("theirs.db");
+    let mut db = HermesDb::create(&theirs);
+    db.session("s", Some(&world.workspace()));
+    db.turn("s", "one", "first");
+    // Events go to the names by which the writer knows its files, and the mirror knows others.
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |path: &Path| format!("{}{suffix}", path.display());
+        fs::hard_link(name(&theirs), name(&world.db_path())).unwrap();
+    }
+    let mirror = world.attach();
+    let mut expected = lines(1, "one", "first");
+    world.expect(&borrowed(&expected));
+    for opener in [3, 5, 7, 9, 11] {
+        db.turn("s", "q", "a");
+        expected.extend(lines(opener, "q", "a"));
+        world.expect(&borrowed(&expected));
+    }
+    mirror.wait_for_log("state=mute");
+    let log = mirror.stop();
+    assert_eq!((log.matches("state=mute").count(), world.shown()), (1, expected), "{log}");
+}
+
+#[test]
+fn e4_input_that_waits_on_the_web_page_is_taken_by_the_row_that_holds_it_alone() {
+    let world = World::new();
+    // The version that marks rows which nobody typed.
+    let mut db = HermesDb::create_as(&world.db_path(), Version::V20);
+    db.session("s", Some(&world.workspace()));
+    for input in ["from the web", "and again"] {
+        world.sink.await_input(&world.conversation, input);
+    }
+    let mirror = world.attach();
+    let said = |text: &str| [Message::user(text), Message::answer("ok")];
+    db.append_all("s", &said("[IMPORTANT: Background process proc_1 completed normally (exit code 0).]"));
+    db.append_all("s", &said("from the web"));
+    db.compact_in_place("s", KEPT, Summary::Row("sum"));
+    db.append_all("s", &said("[ASYNC DELEGATION COMPLETE — deleg_1]"));
+    let hidden = Message { display_kind: Some("auto_continue".to_owned()), ..Message::user("go on") };
+    db.append_all("s", &[hidden, Message::answer("ok")]);
+    db.append_all("s", &said("[Continuing toward your standing goal]"));
+    db.append_all("s", &said("and again"));
+    let done = |state: &support::sink::State| {
+        let last = state.events(&world.conversation).last();
+        last.is_some_and(|event| event["data"]["status"] == "idle")
+            && state.answered(&world.conversation).len() >= 2
+    };
+    assert!(world.sink.wait_until(done, PATIENCE), "{:?}", world.shown());
+    mirror.stop();
+    let pairs = [("from the web", "from the web"), ("and again", "and again")];
+    let answered = world.sink.answered(&world.conversation);
+    assert_eq!(answered, pairs.map(|(input, text)| (input.to_owned(), text.to_owned())));
 }

@@ -196,6 +196,33 @@ fn h1_a_kill_and_a_lost_ledger_repeat_nothing_either() {
     }
 }
 
+#[test]
+fn h1_the_start_behind_the_one_that_lost_all_records_repeats_no_edge() {
+    let world = World::new();
+    let mut db = world.hermes();
+    let turn = |n: i64| {
+        [format!("{n} user: q"), format!("running {n}"), format!("{n} agent: a"), format!("idle {n}")]
+    };
+    let (mut expected, mut mirror) = (Vec::new(), world.attach());
+    for opener in [1, 3, 5] {
+        db.turn("s", "q", "a");
+        expected.extend(turn(opener));
+        let lines: Vec<&str> = expected.iter().map(String::as_str).collect();
+        world.expect(&lines);
+        mirror.stop();
+        if opener == 3 {
+            fs::remove_file(world.bridge("a").join(CURSOR)).unwrap();
+            fs::remove_file(world.bridge("a").join("ledger.db")).unwrap();
+            // At its opener, the last turn is gone on with; its edge is not on record.
+            expected.extend(["running 3", "idle 3"].map(str::to_owned));
+        }
+        mirror = world.attach();
+        mirror.wait_for_log("mirroring");
+    }
+    mirror.stop();
+    assert_eq!(world.shown(), expected);
+}
+
 const TURN: [&str; 4] = ["1 user: q", "running 1", "1 agent: a", "idle 1"];
 
 #[test]

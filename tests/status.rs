@@ -71,7 +71,7 @@ fn a_running_mirror_says_how_it_stands() {
         (Some(0), &Value::from(1), &Value::from(true), &Value::from(true))
     );
     assert_eq!(answer["pid"], mirror.pid());
-    assert_eq!(answer["source"]["fault"], Value::Null);
+    assert_eq!(answer["sources"][0]["fault"], Value::Null);
     let (_, answer) = ask_until(&world, is_done);
     let one = &answer["mirrors"][0];
     assert_eq!((&one["conversation"], &one["session"]), (&world.conversation.clone().into(), &"s".into()));
@@ -143,10 +143,10 @@ fn what_holds_a_mirror_up_is_named_and_is_no_success() {
 fn a_source_that_cannot_be_read_is_named() {
     let world = World::new();
     let mirror = run(&world);
-    let (code, answer) = ask_until(&world, |answer| answer["source"]["fault"] == "missing");
+    let (code, answer) = ask_until(&world, |answer| answer["sources"][0]["fault"] == "missing");
     assert_eq!((code, &answer["mirrors"][0]["state"]), (Some(3), &"degraded".into()));
     let _db = world.hermes();
-    let (code, _) = ask_until(&world, |answer| answer["source"]["fault"] == Value::Null);
+    let (code, _) = ask_until(&world, |answer| answer["sources"][0]["fault"] == Value::Null);
     assert_eq!(code, Some(0));
     mirror.stop();
 }

@@ -128,6 +128,88 @@ fn an_idle_edge_that_is_refused_for_ever_is_given_up_and_said_to_be() {
     world.expect_all(mirror, &expected);
 }
 
+#[test]
+fn two_processes_on_one_session_keep_their_turns_apart_wherever_the_mirror_is_restarted() {
+    // Rows, and what is shown of each.
+    let rows: [(Message, &[&str]); 12] = [
+        (Message::user("q"), &["1 user: q"]),
+        (Message::tools("", &[("c1", "terminal", "{}")]), &["1 call c1 terminal {}"]),
+        (Message::user("q2"), &["3 user: q2"]),
+        (Message::tools("", &[("c2", "terminal", "{}")]), &["3 call c2 terminal {}"]),
+        (Message::result("c1", "out 1"), &["1 output c1: out 1"]),
+        (Message::answer("a"), &["1 agent: a", "idle 1"]),
+        (Message::result("c2", "out 2"), &["3 output c2: out 2"]),
+        (Message::tools("", &[("c3", "terminal", "{}")]), &["3 call c3 terminal {}"]),
+        (Message::user("q3"), &["9 user: q3"]),
+        (Message::answer("a3"), &["9 agent: a3", "idle 3", "idle 9"]),
+        (Message::result("c3", "out 3"), &["3 output c3: out 3"]),
+        (Message::answer("a2"), &["3 agent: a2", "idle 3"]),
+    ];
+    for stopped_behind in 1..rows.len() {
+        let world = World::new();
+        let mut db = world.hermes();
+        // How often a turn is said to run depends on the restart.
+        let told = |events: &[serde_json::Value]| -> Vec<String> {
+            shown(events).into_iter().filter(|line| !line.starts_with("running")).collect()
+        };
+        let mut expected: Vec<&str> = Vec::new();
+        let (before, behind) = rows.split_at(stopped_behind);
+        for part in [before, behind] {
+            let mirror = world.attach();
+            mirror.wait_for_log("mirroring");
+            for (row, lines) in part {
+                db.append("s", row);
+                expected.extend(*lines);
+            }
+            let all = |state: &State| told(state.events(&world.conversation)).len() >= expected.len();
+            let _ = world.sink.wait_until(all, PATIENCE);
+            mirror.stop();
+            let found = told(&world.sink.events(&world.conversation));
+            assert_eq!(found, expected, "restarted behind row {stopped_behind}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_off_and_gone_on_with_is_one_turn() {
+    let go_on = "[System: Your previous response was truncated by the output length limit. Continue]";
+    let cut_off = |text: &str| Message { finish_reason: Some("length".to_owned()), ..Message::answer(text) };
+    let world = World::new();
+    // Each row in a look of its own.
+    world.configure("[read]\nbatch_rows = 1\n[deliver]\nqueue_rows = 1\n");
+    let mut db = world.hermes();
+    let rows = [Message::user("q"), cut_off("one"), Message::user(go_on), cut_off("two")];
+    db.append_all("s", &rows);
+    db.append_all("s", &[Message::user(go_on), Message::answer("three")]);
+    let meta = format!("1 meta: {go_on}");
+    let mut expected = vec![
+        "1 user: q",
+        "running 1",
+        "1 agent: one",
+        &meta,
+        "1 agent: two",
+        &meta,
+        "1 agent: three",
+        "idle 1",
+    ];
+    world.expect_all(world.attach(), &expected);
+    // One that nobody goes on with is the last of its turn.
+    db.append_all("s", &[Message::user("q2"), cut_off("half")]);
+    expected.extend(["7 user: q2", "running 7", "7 agent: half", "idle 7"]);
+    world.expect_all(world.attach(), &expected);
+    // Killed amid the parts, the mirror goes on with the turn.
+    db.append_all("s", &[Message::user("q3"), cut_off("one"), Message::user(go_on), Message::answer("two")]);
+    world.sink.script(|r| if says(r, "hermes:11:") { Fault::StallAfterCommit } else { Fault::None });
+    let mirror = world.attach();
+    let stalled = |state: &State| state.requests.iter().any(|r| r.fault == Fault::StallAfterCommit);
+    assert!(world.sink.wait_until(stalled, PATIENCE));
+    mirror.kill();
+    world.sink.heal();
+    let meta = format!("9 meta: {go_on}");
+    expected.extend(["9 user: q3", "running 9", "9 agent: one", &meta, "9 agent: two", "idle 9"]);
+    world.expect_all(world.attach(), &expected);
+}
+
 /// What a crash takes with it.
 #[derive(Clone, Copy, Debug)]
 enum Lost {

@@ -106,6 +106,30 @@ fn a_note_that_arrived_though_its_answer_was_lost_is_not_sent_again() {
 }
 
 #[test]
+fn a_note_that_is_refused_is_a_dead_letter_and_not_tried_again() {
+    let world = world();
+    let mut db = world.hermes();
+    let mirror = world.attach();
+    two_turns(&mut db);
+    world.expect(&TWO_TURNS);
+    let is_note = |body: &[u8]| String::from_utf8_lossy(body).contains("taken back in the terminal");
+    world.sink.script(move |request| if is_note(&request.body) { Fault::Status(422) } else { Fault::None });
+    db.undo("s", 3);
+    mirror.wait_for_log("set aside as a dead letter");
+    mirror.stop();
+    let tries = || world.sink.requests().iter().filter(|request| is_note(&request.body)).count();
+    assert_eq!(tries(), 1);
+    for _ in 0..2 {
+        let mirror = world.attach();
+        mirror.wait_for_log("mirroring");
+        mirror.stop();
+    }
+    db.turn("s", "three", "third");
+    world.expect_all(world.attach(), &[&TWO_TURNS[..], &THIRD].concat());
+    assert_eq!(tries(), 1);
+}
+
+#[test]
 fn neither_a_compaction_nor_an_edit_is_an_undo() {
     for version in [Version::V18, Version::V19, Version::V20] {
         let world = world();

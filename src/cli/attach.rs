@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hermes_mirror::config::rules::{self, ValueError};
-use hermes_mirror::config::{self, Config, Mirror};
+use hermes_mirror::config::{self, Choice, Config, Mirror};
 
 use super::exit::Misuse;
 use super::resolve::resolve;
@@ -32,6 +32,9 @@ pub struct Attach {
     /// Path of state.db [default: `$HERMES_STATE_DB`, else `$HERMES_HOME/state.db`, else `~/.hermes/state.db`]
     #[arg(long, value_name = "PATH")]
     db: Option<PathBuf>,
+    /// Which of Hermes's sessions may be the terminal's, by their source; give it once for each [default: cli, tui]
+    #[arg(long = "source", value_name = "NAME")]
+    sources: Vec<String>,
     /// The name that the model's messages carry [default: hermes-native-ui]
     #[arg(long, value_name = "NAME")]
     agent_name: Option<String>,
@@ -54,6 +57,9 @@ impl Attach {
         if let Some(name) = &self.agent_name {
             obey("--agent-name", rules::not_empty(name))?;
         }
+        for source in &self.sources {
+            obey("--source", rules::not_empty(source))?;
+        }
         let mut config = self.config.as_deref().map(config::load).transpose()?.unwrap_or_default();
         config.deliver.base_url = self.base_url;
         if let Some(db) = self.db {
@@ -64,11 +70,15 @@ impl Attach {
         config.state.dir.get_or_insert_with(|| bridge_dir.clone());
         config.mirror = vec![Mirror {
             conversation: self.conversation,
+            matching: None,
+            exclude: Choice::default(),
+            db: None,
             session: None,
             workspace: Some(whole("--workspace", &self.workspace)?),
             launch_epoch: Some(self.launch_epoch),
             bridge_dir: Some(bridge_dir),
-            sources: config::default_sources(),
+            sources: if self.sources.is_empty() { config::default_sources() } else { self.sources },
+            history: None,
             agent_name: self.agent_name,
         }];
         Ok(config)
@@ -99,6 +109,7 @@ mod tests {
             workspace: "work".into(),
             launch_epoch: 12.5,
             db: None,
+            sources: Vec::new(),
             agent_name: None,
             config: None,
         }
@@ -109,11 +120,15 @@ mod tests {
         let config = arguments().over_its_file().unwrap();
         let mirror = Mirror {
             conversation: "conv_1".to_owned(),
+            matching: None,
+            exclude: Choice::default(),
+            db: None,
             session: None,
             workspace: Some(std::env::current_dir().unwrap().join("work")),
             launch_epoch: Some(12.5),
             bridge_dir: Some("/bridge".into()),
             sources: config::default_sources(),
+            history: None,
             agent_name: None,
         };
         let mut expected = Config { mirror: vec![mirror], ..Config::default() };
@@ -141,11 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn sources_that_are_named_take_the_place_of_the_default_ones() {
+        let sources = vec!["telegram".to_owned(), "cli".to_owned()];
+        let config = Attach { sources: sources.clone(), ..arguments() }.over_its_file().unwrap();
+        assert_eq!(config.mirror[0].sources, sources);
+    }
+
+    #[test]
     fn a_value_that_no_file_may_have_is_refused_here_too() {
         for bad in [
             Attach { base_url: "http://t0ken@host".to_owned(), ..arguments() },
             Attach { conversation: "a/b".to_owned(), ..arguments() },
             Attach { launch_epoch: -1.0, ..arguments() },
+            Attach { sources: vec!["cli".to_owned(), String::new()], ..arguments() },
             Attach { agent_name: Some(" ".to_owned()), ..arguments() },
             Attach { workspace: PathBuf::new(), ..arguments() },
         ] {

@@ -27,10 +27,11 @@ pub struct Check {
 pub fn run(arguments: &Check) -> anyhow::Result<ExitCode> {
     let resolved = resolve(config::load(&arguments.config)?)?;
     let mut findings = advice(&resolved);
-    let surroundings = world::look_around(&resolved.config, &resolved.database.path);
+    let config = world::with_conversations(resolved.config.clone())?;
+    let surroundings = world::look_around(&config, &resolved.database.path);
     findings.extend(surroundings.findings);
     if !arguments.offline {
-        findings.extend(world::ask_server(&resolved.config, &surroundings.sessions)?);
+        findings.extend(world::ask_server(&config, &surroundings.sessions)?);
     }
     let name = arguments.config.display();
     let text = format!("configuration: ok ({name})\n{}{}", summary(&resolved), finding::render(&findings));
@@ -70,12 +71,16 @@ fn token(auth: &Auth) -> String {
 }
 
 fn one_mirror(mirror: &Mirror) -> String {
+    if mirror.matching.is_some() {
+        return "a new one for each session that matches".to_owned();
+    }
     let source = match (&mirror.session, &mirror.workspace) {
         (Some(session), _) => format!("session {session}"),
         (None, Some(workspace)) => format!("the newest session in {}", workspace.display()),
         (None, None) => "no session".to_owned(),
     };
-    format!("{} from {source}", mirror.conversation)
+    let conversation = if mirror.makes_conversation() { "a new one" } else { &mirror.conversation };
+    format!("{conversation} from {source}")
 }
 
 /// What is valid and yet may not be meant.

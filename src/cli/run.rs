@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::exit::Misuse;
 use super::resolve::resolve;
+use super::{log_writer, progress};
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]
@@ -57,6 +58,7 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::spawn(pass_on(interrupt, terminate, [stop, hurry]));
         let _watch = status::watch(pipeline.stats(), &shown, &state_dir).await;
+        tokio::spawn(progress::report(pipeline.backlog()));
         tracing::debug!("started");
         let shutdown = async {
             // The sender outlives the pipeline, so this is ready at a signal and no sooner.
@@ -71,6 +73,7 @@ pub fn start(config: Config, once: bool) -> anyhow::Result<()> {
         };
         anyhow::Ok(pipeline.run(mode, shutdown, hurry).await?)
     })?;
+    log_writer::renew("");
     match ended.drain {
         Drain::Complete if once && ended.bound < ended.mirrors => {
             tracing::warn!("{} of {} mirrors found no session", ended.mirrors - ended.bound, ended.mirrors);

@@ -12,7 +12,7 @@ use hermes_mirror::hermes::discovery::Terminal;
 use hermes_mirror::ids::HermesSessionId;
 use hermes_mirror::pipeline::tail::{Shown, tail};
 use hermes_mirror::printable::printable;
-use hermes_mirror::stage::feed::Target;
+use hermes_mirror::stage::search::Target;
 use serde_json::{Value, json};
 
 use super::exit;

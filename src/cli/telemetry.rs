@@ -1,7 +1,7 @@
 //! The log: to stderr, as text or JSON, as much as is asked for.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
@@ -38,7 +38,8 @@ pub struct Options {
 /// be kept until all is done.
 pub fn start(options: &Options, talkative: bool) -> anyhow::Result<Flush> {
     let filter = filter(options, talkative, std::env::var_os("RUST_LOG"))?;
-    let (lines, flush) = log_writer::start(io::stderr())?;
+    let is_terminal = io::stderr().is_terminal() && options.log_format == Format::Text;
+    let (lines, flush) = log_writer::start(io::stderr(), is_terminal)?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(lines)

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hermes_mirror::config::{Config, Mirror};
 use hermes_mirror::ids::HermesSessionId;
+use hermes_mirror::pipeline::prospect;
 use reqwest::Url;
 
 use super::finding::Finding;
@@ -20,19 +21,32 @@ pub struct Surroundings {
     pub sessions: Vec<Option<HermesSessionId>>,
 }
 
-/// Looks at what is on this machine: the database, and for each mirror its directories and its session.
+/// Looks at what is on this machine: the databases, and for each mirror its directories and its session.
+/// `database`: the one to look at where no mirror reads any.
 pub fn look_around(config: &Config, database: &Path) -> Surroundings {
-    let mut source = database::source(config, database);
-    let (mut findings, open) = database::look(&mut source);
-    let mut sessions = Vec::with_capacity(config.mirror.len());
-    for mirror in &config.mirror {
-        findings.extend(directories(mirror));
-        let session = open.and_then(|open| {
-            let (finding, session) = database::session(config, mirror, open);
-            findings.push(finding);
-            session
-        });
-        sessions.push(session);
+    let mut findings = Vec::new();
+    let mut sessions = vec![None; config.mirror.len()];
+    let read = config.databases();
+    for path in if read.is_empty() { vec![database] } else { read.clone() } {
+        let mut source = database::source(config, path);
+        let (mut seen, open) = database::look(&mut source);
+        if read.len() > 1 {
+            for finding in &mut seen {
+                finding.subject = format!("database {}", path.display());
+            }
+        }
+        findings.extend(seen);
+        for (mirror, session) in config.mirror.iter().zip(&mut sessions) {
+            if config.database_of(mirror) != Some(path) {
+                continue;
+            }
+            findings.extend(directories(mirror));
+            if let Some(open) = &open {
+                let (finding, found) = database::session(config, mirror, open);
+                findings.push(finding);
+                *session = found;
+            }
+        }
     }
     Surroundings { findings, sessions }
 }
@@ -43,9 +57,32 @@ pub fn ask_server(config: &Config, sessions: &[Option<HermesSessionId>]) -> anyh
     Ok(runtime.block_on(server::ask(config, sessions)))
 }
 
+/// Puts the conversations that were made in the place of those that are to be made.
+pub fn with_conversations(mut config: Config) -> anyhow::Result<Config> {
+    for at in 0..config.mirror.len() {
+        let mirror = &config.mirror[at];
+        let made = if mirror.makes_conversation() && mirror.matching.is_none() {
+            prospect::made(&config, mirror)?
+        } else {
+            None
+        };
+        if let Some(made) = made {
+            config.mirror[at].conversation = made.to_string();
+        }
+    }
+    Ok(config)
+}
+
 /// How a mirror is named in a finding.
 fn subject(mirror: &Mirror) -> String {
-    format!("mirror {}", mirror.conversation)
+    match (&mirror.session, &mirror.workspace) {
+        _ if mirror.matching.is_some() => "mirror of matching sessions".to_owned(),
+        (Some(session), _) if mirror.makes_conversation() => format!("mirror of session {session}"),
+        (None, Some(workspace)) if mirror.makes_conversation() => {
+            format!("mirror of {}", workspace.display())
+        }
+        _ => format!("mirror {}", mirror.conversation),
+    }
 }
 
 fn directories(mirror: &Mirror) -> Vec<Finding> {

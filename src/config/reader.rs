@@ -28,6 +28,13 @@ pub(super) struct Found<T> {
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
+impl<T> Found<T> {
+    /// Another value at the same place.
+    pub(super) fn with<U>(self, other: impl FnOnce(T) -> U) -> Found<U> {
+        Found { value: other(self.value), span: self.span }
+    }
+}
+
 /// One table of the text; absent, it is read as an empty one. Call [`Reader::finish`] when all its keys are read.
 pub(super) struct Reader<'a> {
     context: &'a Context<'a>,
@@ -89,6 +96,21 @@ impl<'a> Reader<'a> {
             table: Some(table),
             known: Vec::new(),
         })
+    }
+
+    /// What `read` makes of the table below `key`, or `all` where one `word` stands in its place.
+    pub(super) fn table_or<T>(
+        &mut self,
+        key: &'static str,
+        (word, all): (&'static str, T),
+        read: impl FnOnce(Reader<'a>) -> T,
+    ) -> Option<T> {
+        let value = self.table.and_then(|table| table.get(key));
+        if value.is_some_and(|value| value.get_ref().is_str()) {
+            self.choice(key, &[(word, ())], ());
+            return Some(all);
+        }
+        self.present_table(key).map(read)
     }
 
     /// The tables below `key`, for example all `[[mirror]]`.
@@ -343,6 +365,28 @@ impl<'a> Reader<'a> {
         self.context.problems.hide_address(span);
     }
 
+    /// Reports `key` where it stands beside `other`, which it may not.
+    pub(super) fn refuse_beside(&self, key: &str, other: &str, help: &str) {
+        if let Some(value) = self.table.and_then(|table| table.get(key)) {
+            let message = format!("`{key}` in {} can't stand beside `{other}`", self.name);
+            self.problem(value.span(), message, "", Some(help.to_owned()));
+        }
+    }
+
+    /// Reports `key` where it stands without `other`, which it needs.
+    pub(super) fn refuse_without(&self, key: &str, other: &str, help: &str) {
+        if let Some(value) = self.table.and_then(|table| table.get(key)).filter(|_| !self.has(other)) {
+            let message = format!("`{key}` in {} is nothing without `{other}`", self.name);
+            self.problem(value.span(), message, "", Some(help.to_owned()));
+        }
+    }
+
+    /// Whether a whole number stands at `key`.
+    pub(super) fn holds_integer(&self, key: &str) -> bool {
+        let value = self.table.and_then(|table| table.get(key));
+        value.is_some_and(|value| matches!(value.get_ref(), DeValue::Integer(_)))
+    }
+
     /// Whether the text has `key` here.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
@@ -359,9 +403,10 @@ impl<'a> Reader<'a> {
     }
 
     fn path_of(&self, key: &str) -> String {
-        match self.name.strip_suffix(']') {
-            Some(outer) => format!("{outer}.{key}]"),
-            None => format!("[{key}]"),
+        if self.name.starts_with('[') {
+            format!("[{}.{key}]", self.name.trim_matches(['[', ']']))
+        } else {
+            format!("[{key}]")
         }
     }
 

@@ -65,7 +65,7 @@ pub fn conversation(value: &str) -> Result<(), ValueError> {
     if value.is_empty() {
         return wrong(
             "is empty",
-            "write the conversation's id, the last part of its address in the web page",
+            "write `new`, to have one made, or the conversation's id, the last part of its address in the web page",
         );
     }
     if value.contains("://") {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::de::DeTable;
 
@@ -11,7 +11,7 @@ use super::problems::Problems;
 use super::reader::{Context, Found, Reader};
 use super::{
     Auth, AuthCommand, AuthEnv, AuthFile, Config, ConfigError, Deliver, Detect, DetectMode, Egress, Hooks,
-    Mirror, Pattern, Read, Retry, Source, State, Status, Synthetic, Transform, Turns, rules,
+    Pattern, Read, Retry, Source, State, Status, Synthetic, Transform, Turns, mirrors, rules,
 };
 
 /// Reads and validates a file. Relative paths in it begin at its directory, `~/` at the home directory.
@@ -58,7 +58,7 @@ fn config(mut file: Reader<'_>, problems: &Problems<'_>) -> Config {
         state: state(file.table("state")),
         status: status(file.table("status")),
         hooks: hooks(file.table("hooks")),
-        mirror: mirrors(file.tables("mirror"), problems),
+        mirror: mirrors::read(file.tables("mirror"), problems),
     };
     file.finish();
     config
@@ -290,94 +290,7 @@ fn hooks(mut table: Reader<'_>) -> Hooks {
     Hooks { turn_end, waiting, degraded, timeout_ms }
 }
 
-fn mirrors(tables: Vec<Reader<'_>>, problems: &Problems<'_>) -> Vec<Mirror> {
-    let mut conversations: Vec<Found<String>> = Vec::new();
-    let mut bridge_dirs: Vec<Found<PathBuf>> = Vec::new();
-    let mut mirrors = Vec::new();
-    for mut table in tables {
-        require(
-            &table,
-            "conversation",
-            "[[mirror]]",
-            "add `conversation = \"…\"`, the id of the conversation to feed",
-        );
-        if !table.has("session") && !table.has("workspace") {
-            table.missing(
-                "[[mirror]] names neither `workspace` nor `session`".to_owned(),
-                "add `workspace = \"…\"`, the directory the Hermes terminal works in, or `session = \"…\"`, its session's id",
-            );
-        }
-        let conversation = table.text_by("conversation", rules::conversation);
-        let bridge_dir = table.path("bridge_dir");
-        mirrors.push(Mirror {
-            conversation: conversation.as_ref().map(|found| found.value.clone()).unwrap_or_default(),
-            session: table.text_by("session", rules::not_empty).map(|session| session.value),
-            workspace: table.path("workspace").map(|workspace| workspace.value),
-            launch_epoch: launch_epoch(&mut table),
-            bridge_dir: bridge_dir.as_ref().map(|found| found.value.clone()),
-            sources: sources(&mut table),
-            agent_name: table.text_by("agent_name", rules::not_empty).map(|name| name.value),
-        });
-        unique(
-            "conversation",
-            "one conversation takes one mirror",
-            &mut conversations,
-            conversation,
-            problems,
-        );
-        unique("bridge_dir", "a bridge directory holds one cursor", &mut bridge_dirs, bridge_dir, problems);
-        table.finish();
-    }
-    mirrors
-}
-
-fn sources(table: &mut Reader<'_>) -> Vec<String> {
-    let Some(sources) = table.texts("sources", r#"["cli", "tui"]"#) else { return super::default_sources() };
-    if sources.value.is_empty() {
-        let none = rules::ValueError { message: "is empty", help: "name a source, or take the line out" };
-        table.refuse("sources", sources.span, &none);
-    }
-    let mut names = Vec::new();
-    for source in sources.value {
-        match rules::not_empty(&source.value) {
-            Ok(()) => names.push(source.value),
-            Err(error) => table.refuse("sources", source.span, &error),
-        }
-    }
-    names
-}
-
-fn launch_epoch(table: &mut Reader<'_>) -> Option<f64> {
-    let Found { value, span } = table.number("launch_epoch")?;
-    if let Err(error) = rules::launch_epoch(value) {
-        table.refuse("launch_epoch", span, &error);
-        return None;
-    }
-    Some(value)
-}
-
-/// Reports `new` where an earlier mirror has the same; otherwise remembers it.
-fn unique<T: PartialEq>(
-    key: &str,
-    why: &str,
-    earlier: &mut Vec<Found<T>>,
-    new: Option<Found<T>>,
-    problems: &Problems<'_>,
-) {
-    let Some(new) = new else { return };
-    match earlier.iter().find(|one| one.value == new.value) {
-        Some(first) => problems.report(Diagnostic {
-            span: new.span,
-            message: format!("two [[mirror]] have the same `{key}`"),
-            label: "again here".to_owned(),
-            help: Some(format!("{why}: take one of the two out, or change it")),
-            related: Some((first.span.clone(), "first here".to_owned())),
-        }),
-        None => earlier.push(new),
-    }
-}
-
-fn require(table: &Reader<'_>, key: &str, name: &str, help: &str) {
+pub(super) fn require(table: &Reader<'_>, key: &str, name: &str, help: &str) {
     if !table.has(key) {
         table.missing(format!("{name} has no `{key}`"), help);
     }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::baseline::Baseline;
 use super::hermes::{self, Hermes};
 use super::{DemoError, Happened, Options, SESSION, Teller, act_out, script, seen};
-use crate::config::{self, Config, Mirror};
+use crate::config::{self, Choice, Config, Mirror};
 use crate::pipeline::{Mode, Pipeline};
 use crate::serve::{self, Server};
 
@@ -151,11 +151,15 @@ fn mirror(place: &Place, server: &Serving, launched: f64) -> Result<Pipeline, De
     config.state.dir = Some(place.at("state"));
     config.mirror.push(Mirror {
         conversation: server.conversation.clone(),
+        matching: None,
+        exclude: Choice::default(),
+        db: None,
         session: None,
         workspace: Some(place.at("work")),
         launch_epoch: Some(launched),
         bridge_dir: None,
         sources: config::default_sources(),
+        history: None,
         agent_name: None,
     });
     // No other process knows of this server, so its locks go away with it, too.

@@ -240,6 +240,7 @@ mod tests {
             end_reason: None,
             parent: None,
             model: None,
+            title: None,
             marker: None,
             has_rows: true,
         };

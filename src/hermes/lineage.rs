@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::connection::{Open, SourceError};
 use super::rewrite::{self, AT_ONCE, Ghost, Ghosts, Kind, Rewrites, Verdict, is_summary};
@@ -18,11 +17,31 @@ const LONGEST_CHAIN: usize = 100;
 /// How far back the judging of rows is made up for: further than a rewrite's rows reach.
 const PAST: Limits = Limits { rows: 256, bytes: 4 << 20 };
 
-/// How often a row that must come within moments is looked for.
-const LOOK: Duration = Duration::from_millis(2);
-
 /// Asks which rows of a range were mirrored, and what they can be known again by. Hermes may have deleted them.
 pub type Remembered<'a> = &'a dyn Fn(Range<MessageId>) -> Vec<(MessageId, Trace)>;
+
+/// Whether a row could be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// Its standing is known.
+    Now,
+    /// What comes behind it decides. It comes within [`AT_ONCE`], or not at all.
+    Later,
+}
+
+/// Why a row has no verdict.
+enum NoVerdict {
+    /// What decides is still to come.
+    Early,
+    /// The database can't be read.
+    Source(SourceError),
+}
+
+impl From<SourceError> for NoVerdict {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
 
 /// What is known of a session's rows up to a cursor.
 #[derive(Debug, Default)]
@@ -31,8 +50,6 @@ pub struct Past {
     pub rewrites: Rewrites,
     /// Rows that repeat others.
     pub repeated: BTreeSet<MessageId>,
-    /// Rows that were taken back and never mirrored.
-    pub taken_back: BTreeSet<MessageId>,
 }
 
 impl Open {
@@ -77,16 +94,21 @@ impl Open {
 
     /// Marks a row's standing: new, re-inserted, or the summary of a compaction.
     ///
-    /// `next` is the timestamp of the session's row behind it.
+    /// `next` is the timestamp of the session's row behind it. `may_wait`: what comes behind the row may be on its way.
     pub fn judge(
         &self,
         rewrites: &mut Rewrites,
         row: &mut Row,
         next: Option<f64>,
+        may_wait: bool,
         remembered: Remembered<'_>,
-    ) -> Result<(), SourceError> {
+    ) -> Result<Judged, SourceError> {
         row.trace = Some(rewrite::trace(row));
-        let verdict = self.verdict(rewrites, row, next, remembered)?;
+        let verdict = match self.verdict(rewrites, row, next, may_wait, remembered) {
+            Ok(verdict) => verdict,
+            Err(NoVerdict::Early) => return Ok(Judged::Later),
+            Err(NoVerdict::Source(error)) => return Err(error),
+        };
         row.standing = match verdict {
             Verdict::New => Standing::New,
             Verdict::Repeated => Standing::Repeated,
@@ -94,7 +116,13 @@ impl Open {
                 Standing::Summary(Box::new(self.compaction(rewrites, row)?))
             }
         };
-        Ok(())
+        if row.standing == Standing::New {
+            row.goes_on = match self.goes_on(row)? {
+                None if may_wait => return Ok(Judged::Later),
+                goes_on => goes_on.unwrap_or(false),
+            };
+        }
+        Ok(Judged::Now)
     }
 
     fn verdict(
@@ -102,9 +130,10 @@ impl Open {
         rewrites: &mut Rewrites,
         row: &Row,
         next: Option<f64>,
+        may_wait: bool,
         remembered: Remembered<'_>,
-    ) -> Result<Verdict, SourceError> {
-        let ghosts = |from, first| self.ghosts(&row.session, from..first, remembered);
+    ) -> Result<Verdict, NoVerdict> {
+        let ghosts = |from, first| self.ghosts(&row.session, from..first, may_wait, remembered);
         let vanished = match rewrites.last() {
             Some(last) => !self.has_row(last)?,
             None => false,
@@ -171,9 +200,14 @@ impl Open {
                 None => self.next_timestamp(session, row.id)?,
             };
             if row.standing == Standing::TakenBack && !shown.contains(&row.id) {
-                past.taken_back.insert(row.id);
-            } else if self.verdict(&mut past.rewrites, row, next, remembered)? == Verdict::Repeated {
-                past.repeated.insert(row.id);
+                continue;
+            }
+            match self.verdict(&mut past.rewrites, row, next, false, remembered) {
+                Ok(Verdict::Repeated) => {
+                    past.repeated.insert(row.id);
+                }
+                Err(NoVerdict::Source(error)) => return Err(error),
+                Ok(_) | Err(NoVerdict::Early) => {}
             }
         }
         Ok(past)
@@ -188,8 +222,9 @@ impl Open {
         &self,
         session: &HermesSessionId,
         range: Range<MessageId>,
+        may_wait: bool,
         remembered: Remembered<'_>,
-    ) -> Result<Ghosts, SourceError> {
+    ) -> Result<Ghosts, NoVerdict> {
         let mut ghosts = Ghosts::default();
         // A session's own rows stand behind those of the one it continues.
         let mut own = range.start;
@@ -235,46 +270,39 @@ impl Open {
         })?;
         ghosts.rows.extend(in_order.into_values());
         if any_gone && !any_held {
-            ghosts.kind = Kind::Edit { kept_one: self.is_kept_alone(session, range.end, &ghosts.rows)? };
+            let kept_one = self.is_kept_alone(session, range.end, &ghosts.rows)?;
+            ghosts.kind = match kept_one {
+                None if may_wait => return Err(NoVerdict::Early),
+                kept_one => Kind::Edit { kept_one: kept_one.unwrap_or(false) },
+            };
         }
         Ok(ghosts)
     }
 
-    /// Whether the row `first` is the person's and the only one that an edit kept.
+    /// Whether the row `first` is the person's and the only one that an edit kept; `None` where nothing stands behind
+    /// it yet.
     ///
     /// By itself it could as well be the first message, sent again in the same words. But the message that was edited
-    /// follows a kept one within moments, and an answer takes its place where none was kept; so where neither is
-    /// there yet, it is awaited for as long as it could come. Seldom: from 0.20 on what is kept has its old time.
+    /// follows a kept one within moments, and an answer takes its place where none was kept. Asked seldom: from 0.20 on
+    /// what is kept has its old time.
     fn is_kept_alone(
         &self,
         session: &HermesSessionId,
         first: MessageId,
         originals: &[Ghost],
-    ) -> Result<bool, SourceError> {
-        let two = || -> Result<Vec<Row>, SourceError> {
-            let mut rows = Vec::new();
-            self.walk(session, first, |row, _live| {
-                rows.push(row);
-                rows.len() < 2
-            })?;
-            Ok(rows)
-        };
-        let mut rows = two()?;
+    ) -> Result<Option<bool>, SourceError> {
+        let mut rows = Vec::new();
+        self.walk(session, first, |row, _live| {
+            rows.push(row);
+            rows.len() < 2
+        })?;
         let may_be = |row: &Row| row.role == Role::User && originals.iter().any(|o| o.is_said_again(row));
         if self.schema().has("messages.display_kind") || !rows.first().is_some_and(may_be) {
-            return Ok(false);
-        }
-        let started = Instant::now();
-        while let [row] = rows.as_slice()
-            && started.elapsed().as_secs_f64() < AT_ONCE
-            && seconds_since(row.timestamp) < AT_ONCE
-        {
-            std::thread::sleep(LOOK);
-            rows = two()?;
+            return Ok(Some(false));
         }
         Ok(match rows.as_slice() {
-            [kept, sent] => sent.role == Role::User && sent.timestamp - kept.timestamp < AT_ONCE,
-            _ => false,
+            [kept, sent] => Some(sent.role == Role::User && sent.timestamp - kept.timestamp < AT_ONCE),
+            _ => None,
         })
     }
 
@@ -333,9 +361,4 @@ impl Open {
         let model = self.session(&row.session)?.and_then(|session| session.model);
         Ok(Compaction { summary, live, token_count, model })
     }
-}
-
-/// How long ago a time of Hermes's was, in s; negative where its clock is ahead.
-fn seconds_since(timestamp: f64) -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() - timestamp
 }

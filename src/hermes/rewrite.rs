@@ -36,7 +36,7 @@ const IN_VAIN: u32 = 16;
 /// Two steps of an f64 at today's epoch, about 0.24 us each.
 const ROUNDING: f64 = 0.5e-6;
 /// Rows that a program writes one behind the other are nearer than this, in s, and those that a person types are not.
-pub(super) const AT_ONCE: f64 = 0.5;
+pub const AT_ONCE: f64 = 0.5;
 
 /// An original that may come back.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -355,6 +355,7 @@ pub(super) fn decode(sql: &SqlRow<'_>, sessions: &[HermesSessionId]) -> rusqlite
             _ => None,
         },
         trace: None,
+        goes_on: false,
         standing: standing(sql, ACTIVE)?,
     })
 }

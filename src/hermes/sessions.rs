@@ -24,6 +24,8 @@ pub struct Session {
     pub parent: Option<HermesSessionId>,
     /// `model`
     pub model: Option<String>,
+    /// `title`
+    pub title: Option<String>,
     /// How the session came from its parent, where Hermes marked it (from 0.17).
     pub marker: Option<Marker>,
     /// Whether it has messages.
@@ -86,6 +88,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("model", "NULL"),
     ("model_config", "NULL"),
     ("ended_at", "NULL"),
+    ("title", "NULL"),
 ];
 
 impl Open {
@@ -149,7 +152,8 @@ fn decode(row: &SqlRow<'_>) -> rusqlite::Result<Session> {
         model: text(6)?,
         ended_at: row.get::<_, Option<f64>>(8).ok().flatten(),
         marker: model_config.as_deref().and_then(marker),
-        has_rows: row.get(9)?,
+        title: text(9)?,
+        has_rows: row.get(10)?,
     })
 }
 

@@ -27,12 +27,17 @@ const SYNTHETIC: &[&str] = &[
     "[IMPORTANT: You are running as a scheduled cron job.",
     "[System: Continue now.",
     "[System: The active model for this chat has changed to",
-    "[System: The previous response was cut off",
     "[System: The user has changed the assistant",
     "[System: The user has cleared the personality overlay",
     "[System: You are a Hermes kanban worker",
     "[System: You edited code in this turn",
     "[System: Your previous response contained only",
+];
+
+/// How a text begins by which Hermes has its model go on with an answer that was cut off: by a limit, or with the
+/// connection.
+const CONTINUATIONS: &[&str] = &[
+    "[System: The previous response was cut off",
     "[System: Your previous response was truncated",
     "[System: Your previous tool call",
 ];
@@ -87,7 +92,10 @@ pub fn origin<'a>(text: &'a str, display_kind: Option<&str>, observed: bool) -> 
         if let Some(invocation) = typed.strip_prefix(SKILL) {
             return skill(invocation);
         }
-        if is_aside(typed) || SYNTHETIC.iter().any(|prefix| typed.starts_with(prefix)) {
+        if is_aside(typed)
+            || is_continuation(typed)
+            || SYNTHETIC.iter().any(|prefix| typed.starts_with(prefix))
+        {
             return Origin::Synthetic;
         }
         match behind_note(typed) {
@@ -96,6 +104,12 @@ pub fn origin<'a>(text: &'a str, display_kind: Option<&str>, observed: bool) -> 
             Some(rest) => typed = rest,
         }
     }
+}
+
+/// Whether Hermes has its model go on by the text.
+#[must_use]
+pub fn is_continuation(text: &str) -> bool {
+    CONTINUATIONS.iter().any(|start| text.starts_with(start))
 }
 
 /// Whether a compaction added the text.

@@ -72,6 +72,33 @@ impl Address {
         self.below("/health")
     }
 
+    /// The server's agents, all of them on one page.
+    pub(crate) fn agents(&self) -> Url {
+        let mut url = self.below("/v1/agents");
+        url.query_pairs_mut().append_pair("limit", "1000");
+        url
+    }
+
+    /// Where conversations are made.
+    pub(crate) fn sessions(&self) -> Url {
+        self.below("/v1/sessions")
+    }
+
+    /// One page of the conversations of an agent of this name, newest first, archived ones too.
+    pub(crate) fn sessions_of(&self, agent: &str, after: Option<&ConversationId>, limit: u16) -> Url {
+        let mut url = self.sessions();
+        {
+            let mut query = url.query_pairs_mut();
+            query.append_pair("limit", &limit.to_string()).append_pair("agent_name", agent);
+            query.append_pair("sort_by", "created_at").append_pair("order", "desc");
+            query.append_pair("kind", "any").append_pair("include_archived", "true");
+            if let Some(after) = after {
+                query.append_pair("after", after.as_str());
+            }
+        }
+        url
+    }
+
     /// A conversation.
     pub(crate) fn session(&self, conversation: &ConversationId) -> Url {
         self.below(&format!("/v1/sessions/{}", segment(conversation.as_str())))

@@ -1,12 +1,13 @@
 //! The server's answers, as far as they are read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::ids::{ConversationId, HermesSessionId, ItemId, ResponseId};
+use crate::ids::{AgentId, ConversationId, HermesSessionId, ItemId, ResponseId};
 
 /// An event that the server has taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,52 @@ pub struct Session {
     /// The turn that the server takes to be running.
     #[serde(default)]
     pub active_response_id: Option<ResponseId>,
+}
+
+/// The server's agents.
+#[derive(Deserialize)]
+pub(crate) struct Agents {
+    #[serde(rename = "data")]
+    pub(crate) agents: Vec<Agent>,
+}
+
+/// An agent of the server.
+#[derive(Deserialize)]
+pub(crate) struct Agent {
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
+}
+
+/// One page of conversations.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Sessions {
+    /// The conversations.
+    #[serde(rename = "data")]
+    pub sessions: Vec<Listed>,
+    /// Whether there are more behind the last one.
+    #[serde(default)]
+    pub has_more: bool,
+}
+
+impl Sessions {
+    /// Where the next page starts; `None` on the last one.
+    #[must_use]
+    pub fn next(&self) -> Option<&ConversationId> {
+        self.sessions.last().filter(|_| self.has_more).map(|session| &session.id)
+    }
+}
+
+/// A conversation in a list.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Listed {
+    /// The conversation.
+    pub id: ConversationId,
+    /// When it was made, in s since the epoch; `None` where the server does not say.
+    #[serde(default)]
+    pub created_at: Option<i64>,
+    /// What was written on it when it was made, and since.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// One page of a conversation's items, in the order that was asked for.

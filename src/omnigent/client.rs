@@ -3,6 +3,7 @@
 //! Nothing here tries twice. A success is believed only with the body that the Sessions API gives it, because an
 //! expired login, a proxy or a wrong path prefix all answer 200 to something.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,9 +17,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config;
-use crate::ids::{ConversationId, HermesSessionId, ItemId};
+use crate::ids::{AgentId, ConversationId, HermesSessionId, ItemId};
 use crate::omnigent::address::{Address, AddressError};
-use crate::omnigent::answer::{self, Accepted, AcceptedAnswer, Health, Page, Session};
+use crate::omnigent::answer::{self, Accepted, AcceptedAnswer, Agents, Health, Page, Session, Sessions};
 use crate::omnigent::auth::{AuthError, Environment, TokenSource};
 use crate::omnigent::fault::{self, Fault, FaultKind};
 
@@ -127,6 +128,39 @@ impl Client {
         let url = self.address.events(conversation);
         let answer: AcceptedAnswer = self.call(Method::POST, url, Some(body), LONGEST_ANSWER).await?;
         Ok(Accepted { item_id: answer.item_id })
+    }
+
+    /// The agent of this name.
+    pub async fn agent(&self, name: &str) -> Result<AgentId, Fault> {
+        let url = self.address.agents();
+        let about = format!("GET {}", url.path());
+        let found: Agents = self.call(Method::GET, url, None, LONGEST_PAGE).await?;
+        let agent = found.agents.into_iter().find(|agent| agent.name == name);
+        let missing = || Fault::new(FaultKind::BadAnswer, format!("{about}: there is no agent `{name}`"));
+        Ok(agent.ok_or_else(missing)?.id)
+    }
+
+    /// Makes a conversation that carries a label, by which it can be found again.
+    pub async fn create(&self, agent: &AgentId, label: (&str, &str)) -> Result<Session, Fault> {
+        #[derive(Serialize)]
+        struct Create<'a> {
+            agent_id: &'a AgentId,
+            labels: BTreeMap<&'a str, &'a str>,
+        }
+        let create = Create { agent_id: agent, labels: BTreeMap::from([label]) };
+        let body = serde_json::to_vec(&create).unwrap_or_default();
+        self.call(Method::POST, self.address.sessions(), Some(Bytes::from(body)), LONGEST_ANSWER).await
+    }
+
+    /// One page of the conversations of the agent of this name, newest first, from behind `after`.
+    pub async fn sessions(
+        &self,
+        agent: &str,
+        after: Option<&ConversationId>,
+        limit: u16,
+    ) -> Result<Sessions, Fault> {
+        let url = self.address.sessions_of(agent, after, limit);
+        self.call(Method::GET, url, None, LONGEST_PAGE).await
     }
 
     /// Tells the server which Hermes session the conversation mirrors.

@@ -14,6 +14,7 @@ use crate::config;
 use crate::event::{Binding, Delivery, Post, Reading, Step, Wake};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::omnigent::Client;
+use crate::stage::backlog::Share;
 use crate::stage::deliver::{Deliver, Parts, SharedKeeper, announce_session, now_ms};
 use crate::stage::pressure::{Pressure, Queued};
 use crate::stage::recall::Recall;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub waker: Waker,
     /// What it counts.
     pub stats: Arc<MirrorStats>,
+    /// Its part of what is still to be delivered.
+    pub backlog: Share,
 }
 
 /// How a lane ended.
@@ -138,6 +141,7 @@ impl Lane {
                     if let Some(row) = row {
                         self.recall.pass(row);
                         self.stats.row_passed();
+                        self.pressure.pass();
                     }
                     if !taken {
                         end = End::FromTheStart;
@@ -168,7 +172,10 @@ impl Lane {
                 self.deliver.note_session(|keeper| keeper.follow(child, now_ms()));
                 self.announce(child.clone());
             }
-            Step::Rewound(row) => self.deliver.note_session(|keeper| keeper.rewind(*row, now_ms())),
+            Step::Rewound(rewind) => {
+                self.deliver.note_session(|keeper| keeper.rewind(rewind, now_ms()));
+                self.announce(rewind.session.clone());
+            }
             Step::Usage(usage) => usage.model = usage.model.take().or(self.configured_model.clone()),
             Step::Beside(_) => {}
             Step::Row(row) => match self.recovering.judge(row) {
@@ -181,7 +188,10 @@ impl Lane {
                     );
                     self.deliver.resume_from(recovery);
                 }
-                Verdict::Delivered => return true,
+                Verdict::Delivered => {
+                    self.turns.pass_over(row);
+                    return true;
+                }
                 Verdict::NotThisSession => {
                     self.deliver.note_session(Keeper::searched);
                     return false;
@@ -200,6 +210,9 @@ impl Lane {
         // A turn whose end no row told was settled all the same; should rows of it come, it goes on.
         let lapsed = binding.resume.turn.take_if(|turn| !turn.closed && self.deliver.is_settled(&turn.id));
         self.turns.recall(lapsed.map(|turn| turn.id), self.deliver.title());
+        for waiting in &mut binding.resume.waiting {
+            waiting.settled |= self.deliver.is_settled(&waiting.turn);
+        }
         // First of all: the session stays the mirror's, also if it ends before the server has answered.
         self.deliver.note_session(|keeper| keeper.bind(binding, now_ms()));
         let resume = &binding.resume;

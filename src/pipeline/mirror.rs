@@ -3,24 +3,29 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::PipelineError;
 use super::lane::Plan;
-use crate::config::{self, Config};
+use crate::config::{self, Config, History};
 use crate::event::Binding;
 use crate::hermes::discovery::Terminal;
 use crate::ids::{ConversationId, HermesSessionId};
 use crate::omnigent::Client;
+use crate::stage::backlog::Backlog;
 use crate::stage::deliver::now_ms;
-use crate::stage::feed::{Feed, Target};
+use crate::stage::feed::Feed;
 use crate::stage::memory::Delivered;
 use crate::stage::pressure::LaneSender;
+use crate::stage::scout::Scout;
+use crate::stage::search::{Search, Target};
 use crate::stage::wake::Waker;
 use crate::state::bridge::Bridge;
 use crate::state::claims::{Claim, Permit};
 use crate::state::keeper::Keeper;
-use crate::state::ledger::{Account, Key, Ledger};
+use crate::state::ledger::{Account, Key, Ledger, Made, of_session};
 use crate::state::{StateError, claims, dir, lock};
-use crate::stats::Stats;
+use crate::stats::{SourceStats, Stats};
 
 /// Where the mirror's own files are.
 pub struct Places {
@@ -44,29 +49,60 @@ impl Places {
         }
         Ok(Self { dir, locks: locks.to_owned(), ledger })
     }
+
+    /// The conversations that were made on a server for the sessions of a database.
+    pub fn made(&self, server: &str, database: &Path) -> Made {
+        Made::new(&self.ledger, server, database)
+    }
 }
 
 /// What the mirrors of a pipeline share.
 pub struct Common {
     /// The server.
     pub client: Client,
-    /// To wake the reader.
-    pub waker: Waker,
     /// The settings.
     pub config: Arc<Config>,
-    /// The model to name where a session's row has none.
-    pub configured_model: Option<String>,
-    /// The source.
-    pub database: PathBuf,
+    /// The databases that are read.
+    pub origins: Vec<Origin>,
+    /// What is still to be delivered.
+    pub backlog: Backlog,
     /// Where the mirrors' figures are.
     pub stats: Arc<Stats>,
+}
+
+impl Common {
+    /// Which of the databases a mirror reads.
+    pub fn origin_of(&self, mirror: &config::Mirror) -> Result<(usize, &Origin), PipelineError> {
+        let database = self.config.database_of(mirror).ok_or(PipelineError::NoDatabase)?;
+        let found = self.origins.iter().enumerate().find(|(_, origin)| origin.database == database);
+        found.ok_or(PipelineError::NoDatabase)
+    }
+}
+
+/// A database that is read.
+pub struct Origin {
+    /// Where it is.
+    pub database: PathBuf,
+    /// To wake its reader.
+    pub waker: Waker,
+    /// The model to name where a session's row has none.
+    pub configured_model: Option<String>,
+    /// Its figures.
+    pub source: Arc<SourceStats>,
 }
 
 /// A mirror.
 pub struct Mirror {
     /// What its lane is made of.
     pub plan: Plan,
+    /// Which of the databases it reads.
+    pub origin: usize,
+    /// Whether its session was found by a rule.
+    pub is_of_a_rule: bool,
+    history: Option<History>,
     target: Target,
+    /// Where its conversation, made for it, begins.
+    first: Option<Binding>,
     bridge_dir: PathBuf,
     launch_epoch_s: f64,
     /// Held while this process is the conversation's one writer.
@@ -78,23 +114,42 @@ impl Mirror {
     pub fn open(mirror: &config::Mirror, common: &Common, places: &Places) -> Result<Self, PipelineError> {
         let conversation = ConversationId::new(mirror.conversation.as_str());
         let server = common.config.deliver.base_url.as_str();
+        let (at, origin) = common.origin_of(mirror)?;
         let writer = lock::conversation(&places.locks, server, &conversation)?;
         let bridge_dir = bridge_dir(&places.dir, mirror);
         let launch_epoch_s = claim_epoch(mirror);
         let bridge = Bridge::open(bridge_dir.clone(), launch_epoch_s)?;
-        let key = Key { server, conversation: &conversation, source: &common.database };
+        let key = Key { server, conversation: &conversation, source: &origin.database };
         let keeper = Keeper::new(Account::open(&places.ledger, key)?, bridge)?;
         let plan = Plan {
-            stats: common.stats.add(conversation.clone()),
+            stats: common.stats.add(conversation.clone(), &origin.source),
             conversation,
             agent: mirror.agent_name.clone().unwrap_or_else(|| config::DEFAULT_AGENT.to_owned()),
             client: common.client.clone(),
             keeper: Arc::new(Mutex::new(keeper)),
             config: Arc::clone(&common.config),
-            configured_model: common.configured_model.clone(),
-            waker: common.waker.clone(),
+            configured_model: origin.configured_model.clone(),
+            waker: origin.waker.clone(),
+            backlog: common.backlog.share(),
         };
-        Ok(Self { plan, target: target(mirror), bridge_dir, launch_epoch_s, _writer: writer })
+        let target = target(mirror);
+        Ok(Self {
+            plan,
+            origin: at,
+            is_of_a_rule: mirror.matching.is_some(),
+            history: mirror.history,
+            target,
+            first: None,
+            bridge_dir,
+            launch_epoch_s,
+            _writer: writer,
+        })
+    }
+
+    /// The same, with a conversation that was made to begin at `first`.
+    #[must_use]
+    pub fn beginning_at(self, first: Binding) -> Self {
+        Self { first: Some(first), ..self }
     }
 
     /// The reading half.
@@ -106,26 +161,29 @@ impl Mirror {
         let stats = Arc::clone(&self.plan.stats);
         let feed =
             Feed::new(conversation, target, self.binding(), lane, Box::new(taken), self.delivered(), stats);
+        let feed = feed.of_a_rule(self.is_of_a_rule).with_history(self.history);
         feed.noting_undos(self.plan.config.turns.undo_note)
     }
 
     /// What the ledger remembers. That it can't be read is noted where it is written.
     fn delivered(&self) -> Delivered {
         let account = self.keeper(|keeper| keeper.account().clone());
-        let (same, again) = (account.clone(), account.clone());
+        let (same, again, once_more) = (account.clone(), account.clone(), account.clone());
         Delivered {
             range: Box::new(move |range| account.rows(range).unwrap_or_default()),
             before: Box::new(move |row| same.row_before(row).unwrap_or_default()),
             undone: Box::new(move |range| again.undone(range).unwrap_or_default()),
+            taken_back: Box::new(move |most| once_more.taken_back(most).unwrap_or_default()),
         }
     }
 
     /// Where delivery had come to.
     pub fn binding(&self) -> Option<Binding> {
-        self.keeper(|keeper| keeper.binding()).unwrap_or_else(|error| {
+        let binding = self.keeper(|keeper| keeper.binding()).unwrap_or_else(|error| {
             tracing::error!(conversation = %self.plan.conversation, "{error}");
             None
-        })
+        });
+        binding.or(self.first.clone())
     }
 
     fn keeper<T>(&self, act: impl FnOnce(&mut Keeper) -> T) -> T {
@@ -160,9 +218,39 @@ impl Mirror {
     }
 }
 
-/// The mirror's bridge directory: a runner's, or one of its own below the state directory `root`.
+/// The search for the session of a mirror that has no conversation yet, the configuration's `at`th.
+pub fn scout(at: usize, mirror: &config::Mirror, places: &Places) -> Scout {
+    let (dir, launch) = (bridge_dir(&places.dir, mirror), claim_epoch(mirror));
+    let taken = move |session: &HermesSessionId| claims::is_taken(&dir, session, launch, now_ms());
+    let conversation = ConversationId::new(mirror.conversation.as_str());
+    let mut search = Search::new(conversation, target(mirror), Box::new(taken));
+    search.history = mirror.history;
+    Scout::new(at, purpose(mirror), search)
+}
+
+/// What a conversation is made for: the words by which the configuration chooses the session.
+pub(super) fn purpose(mirror: &config::Mirror) -> String {
+    match (&mirror.session, &mirror.workspace) {
+        (Some(session), _) => of_session(&HermesSessionId::new(session.as_str())),
+        (None, workspace) => {
+            let workspace = workspace.as_deref().unwrap_or(Path::new("")).display();
+            let since = mirror.launch_epoch.map(|since| format!(" since {since}"));
+            format!("workspace {workspace}{}", since.unwrap_or_default())
+        }
+    }
+}
+
+/// The mirror's bridge directory: a runner's, or one of its own below the state directory `root`. Those of a database of
+/// its own stand apart: a claim on a session says nothing of one of the same id in another database.
 pub(super) fn bridge_dir(root: &Path, mirror: &config::Mirror) -> PathBuf {
-    mirror.bridge_dir.clone().unwrap_or_else(|| root.join(dir::file_name(&mirror.conversation)))
+    let apart = mirror.db.as_deref().map(|db| root.join(format!("database-{:016x}", digest(db))));
+    let own = || apart.as_deref().unwrap_or(root).join(dir::file_name(&mirror.conversation));
+    mirror.bridge_dir.clone().unwrap_or_else(own)
+}
+
+/// A digest of where a database is.
+pub(super) fn digest(database: &Path) -> u64 {
+    xxh3_64(database.as_os_str().as_encoded_bytes())
 }
 
 /// A mirror whose terminal's launch is not known stands behind those whose is.

@@ -4,17 +4,22 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use crate::config::Config;
 use crate::event::{Item, Post, Reading, Step, Wake};
 use crate::hermes::Source;
 use crate::hooks::Teller;
 use crate::ids::{ConversationId, HermesSessionId, MessageId, ResponseId};
+use crate::stage::backlog::Share;
 use crate::stage::detect::Detect;
-use crate::stage::feed::{Feed, Target};
+use crate::stage::feed::Feed;
 use crate::stage::memory::Delivered;
 use crate::stage::pressure::{self, Pressure, Queued};
 use crate::stage::read::{Control, Reader};
 use crate::stage::recall::Recall;
+use crate::stage::scout::Scouts;
+use crate::stage::search::Target;
 use crate::stage::transform::Transform;
 use crate::stage::turns::Turns;
 use crate::stage::wake::{self, Waker};
@@ -50,8 +55,10 @@ pub async fn tail(
 ) -> Result<(), PipelineError> {
     let database = config.source.db.clone().ok_or(PipelineError::NoDatabase)?;
     let conversation = ConversationId::new(NO_CONVERSATION);
-    let stats = Stats::new(database.clone(), String::new(), Teller::default());
-    let (lane, mut queue) = pressure::lane(config.deliver.queue_rows, config.read.batch_bytes);
+    let stats = Stats::new(String::new(), Teller::default());
+    let figures = stats.add_source(database.clone());
+    let (lane, mut queue) =
+        pressure::lane(config.deliver.queue_rows, config.read.batch_bytes, Share::default());
     let mut strip = Strip::new(config, lane.pressure(), lane.recall.clone());
     let feed = Feed::new(
         conversation.clone(),
@@ -60,16 +67,17 @@ pub async fn tail(
         lane,
         Box::new(|_| false),
         nothing(),
-        stats.add(conversation),
+        stats.add(conversation, &figures),
     );
     let (waker, woken) = wake::channel();
     let (orders, control) = crossbeam_channel::unbounded();
     let source = Source::new(database.clone(), Duration::from_millis(config.read.busy_ms));
-    let (detect, health) = (config.detect.clone(), stats.health.clone());
-    let reader =
-        Reader::new(source, detect.clone(), &config.read, woken, control, vec![feed], health.clone());
+    let (detect, health) = (config.detect.clone(), figures.health.clone());
+    let feeds = (vec![feed], Scouts::default());
+    let reader = Reader::new(source, detect.clone(), &config.read, woken, control, feeds, health.clone());
     let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
-    let read_done = spawn_reader(reader, Mode::Follow, stopped.clone())?;
+    let (reads, mut reading) = mpsc::channel(1);
+    spawn_reader(reader, Mode::Follow, stopped.clone(), reads)?;
     let watching = spawn_detector(Detect::new(database, detect, waker.clone(), health), stopped)?;
     tokio::pin!(shutdown);
     loop {
@@ -86,7 +94,7 @@ pub async fn tail(
     // A reader that is gone needs no orders.
     let _ = orders.send(Control::Stop);
     waker.wake(Wake::Room);
-    let _ = read_done.await;
+    let _ = reading.recv().await;
     let _ = tokio::task::spawn_blocking(move || watching.join()).await;
     Ok(())
 }
@@ -97,6 +105,7 @@ fn nothing() -> Delivered {
         range: Box::new(|_| Vec::new()),
         before: Box::new(|_| None),
         undone: Box::new(|_| Vec::new()),
+        taken_back: Box::new(|_| Vec::new()),
     }
 }
 

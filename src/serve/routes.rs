@@ -1,5 +1,6 @@
 //! The calls of the Sessions API that the mirror makes, and those of the page.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Refusal;
-use super::store::{ItemsQuery, Session, Store, StoreError};
+use super::store::{ItemsQuery, Session, SessionsQuery, Store, StoreError};
 use super::stream::{self, Events, Subject};
 use super::{Arrival, Event, Shared, page};
 use crate::loopback::{self, Door};
@@ -87,15 +88,18 @@ fn known<T>(found: Option<T>) -> Answer<T> {
     found.ok_or_else(|| Refusal::not_found("Session"))
 }
 
-#[derive(Deserialize)]
-struct Limit {
-    limit: Option<u32>,
-}
-
-async fn list(State(shared): Server, query: Result<Query<Limit>, QueryRejection>) -> Answer<Json<Value>> {
-    let limit = limit(asked(query)?.limit)?;
-    let found = ask(&shared, move |store| store.sessions(limit)).await?;
-    Ok(Json(json!({"object": "list", "data": found})))
+async fn list(
+    State(shared): Server,
+    query: Result<Query<SessionsQuery>, QueryRejection>,
+) -> Answer<Json<Value>> {
+    let query = asked(query)?;
+    let limit = limit(query.limit)?;
+    let page = known(ask(&shared, move |store| store.sessions(&query, limit)).await?)?;
+    let edge = |session: Option<&Session>| session.map(|session| session.id.clone());
+    let (first, last) = (edge(page.data.first()), edge(page.data.last()));
+    let body = json!({"object": "list", "data": page.data, "first_id": first, "last_id": last,
+        "has_more": page.has_more});
+    Ok(Json(body))
 }
 
 async fn create(
@@ -107,12 +111,14 @@ async fn create(
         agent_id: String,
         #[serde(default)]
         title: Option<String>,
+        #[serde(default)]
+        labels: BTreeMap<String, String>,
     }
-    let Create { agent_id, title } = json(body)?;
+    let Create { agent_id, title, labels } = json(body)?;
     if agent_id != AGENT.0 {
         return Err(Refusal::invalid("unknown agent_id; see /v1/agents"));
     }
-    let made = ask(&shared, move |store| store.create(title)).await?;
+    let made = ask(&shared, move |store| store.create(title, labels)).await?;
     Ok((StatusCode::CREATED, Json(made)))
 }
 

@@ -3,6 +3,7 @@
 //! What a person sees of a conversation is a row of *entries*, numbered in the order in which they came: its items, and
 //! beside them reasoning and interrupts, which the API does not list. All else is its *state*: title, status, figures.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -95,6 +96,8 @@ pub struct State {
     pub active_response_id: Option<String>,
     /// The Hermes session it shows.
     pub external_session_id: Option<String>,
+    /// What was written on it when it was made.
+    pub labels: BTreeMap<String, String>,
     /// The model that answers.
     pub llm_model: Option<String>,
     /// Its figures.
@@ -103,6 +106,47 @@ pub struct State {
     pub todos: Vec<Todo>,
     /// How its last compaction stands.
     pub compaction: CompactionStatus,
+}
+
+/// By what conversations are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SortBy {
+    /// When they changed.
+    #[default]
+    UpdatedAt,
+    /// When they were made.
+    CreatedAt,
+}
+
+impl SortBy {
+    const fn column(self) -> &'static str {
+        match self {
+            Self::UpdatedAt => "updated_at_ms",
+            Self::CreatedAt => "created_at_ms",
+        }
+    }
+}
+
+/// Which conversations are asked for; those of which agent does not matter, for there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct SessionsQuery {
+    /// Most of them.
+    pub limit: Option<u32>,
+    /// The one behind which they begin.
+    pub after: Option<String>,
+    /// Their order.
+    #[serde(default)]
+    pub sort_by: SortBy,
+}
+
+/// A page of conversations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listing {
+    /// The conversations.
+    pub data: Vec<Session>,
+    /// Whether there are more behind them.
+    pub has_more: bool,
 }
 
 /// A conversation, as the API describes it.
@@ -154,8 +198,12 @@ impl Store {
     }
 
     /// Makes a conversation.
-    pub fn create(&mut self, title: Option<String>) -> Result<Session, StoreError> {
-        let state = json!(State { title, ..State::default() }).to_string();
+    pub fn create(
+        &mut self,
+        title: Option<String>,
+        labels: BTreeMap<String, String>,
+    ) -> Result<Session, StoreError> {
+        let state = json!(State { title, labels, ..State::default() }).to_string();
         let make = "INSERT INTO conversations (id, created_at_ms, updated_at_ms, state) \
                     VALUES ('conv_' || lower(hex(randomblob(16))), ?1, ?1, ?2) \
                     RETURNING id, created_at_ms, updated_at_ms, state";
@@ -172,14 +220,29 @@ impl Store {
         run().map_err(|e| self.error(e))
     }
 
-    /// The conversations that changed last, newest first.
-    pub fn sessions(&self, limit: u32) -> Result<Vec<Session>, StoreError> {
-        let list = "SELECT id, created_at_ms, updated_at_ms, state FROM conversations \
-                    ORDER BY updated_at_ms DESC, id LIMIT ?1";
+    /// The conversations that changed last, or were made last, newest first, from behind the one named `after`.
+    /// `None`: there is no such one.
+    pub fn sessions(&self, query: &SessionsQuery, limit: u32) -> Result<Option<Listing>, StoreError> {
+        if let Some(after) = &query.after
+            && self.session(after)?.is_none()
+        {
+            return Ok(None);
+        }
+        let order = query.sort_by.column();
+        let list = format!(
+            "SELECT id, created_at_ms, updated_at_ms, state FROM conversations WHERE ?1 IS NULL OR \
+             (-{order}, id) > (SELECT -{order}, id FROM conversations WHERE id = ?1) \
+             ORDER BY {order} DESC, id LIMIT ?2"
+        );
         let run = || -> rusqlite::Result<Vec<Session>> {
-            self.conn.prepare_cached(list)?.query_map([limit], session)?.collect()
+            let mut statement = self.conn.prepare_cached(&list)?;
+            statement.query_map(params![query.after, i64::from(limit) + 1], session)?.collect()
         };
-        run().map_err(|e| self.error(e))
+        let mut data = run().map_err(|e| self.error(e))?;
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let has_more = data.len() > most;
+        data.truncate(most);
+        Ok(Some(Listing { data, has_more }))
     }
 
     /// Changes the state of a conversation. `None`: there is no such one.

@@ -231,8 +231,7 @@ mod tests {
 
     #[test]
     fn an_end_before_the_newest_row_is_none() {
-        let mut watch = Watch::default();
-        watch.newest = 11.0;
+        let mut watch = Watch { newest: 11.0, ..Watch::default() };
         assert_eq!(hear(&mut watch, &labelled(None, true)), []);
         watch.newest = 9.0;
         assert_eq!(hear(&mut watch, &labelled(None, true)), [Beside::Ended]);

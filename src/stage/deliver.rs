@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config;
-use crate::event::{Delivery, Item, Notice, Outcome, Post};
+use crate::event::{Delivery, Item, NOTE, Notice, Outcome, Passed, Post};
 use crate::hermes::tool_calls::waits_for_the_person;
 use crate::ids::{ConversationId, ItemId, MessageId, ResponseId};
 use crate::omnigent::read_back::digest;
@@ -28,9 +28,9 @@ mod trouble;
 
 pub use announce::announce_session;
 pub use doubt::Recovery;
+pub use trouble::Trouble;
 
 use doubt::Doubt;
-use trouble::{Reason, Trouble};
 
 /// The state of a mirror, shared between its lane and the heartbeat.
 pub type SharedKeeper = Arc<Mutex<Keeper>>;
@@ -148,7 +148,7 @@ impl Deliver {
         let Some(mark) = record.mark.as_mut().filter(|mark| self.recall.is_taken_back(mark.row)) else {
             return;
         };
-        mark.trace = None;
+        mark.passed = Some(Passed::TakenBack);
         if mark.items.is_some() {
             record.mark = None;
         }
@@ -158,6 +158,7 @@ impl Deliver {
     fn settle(&self, record: &mut Record, settled: Settled, post: &Post, (row, place): (MessageId, u32)) {
         let Post::Item { item, turn, .. } = post else { return };
         let (kind, turn) = (item.name(), turn.clone());
+        record.undo = (place == NOTE).then(|| (row, turn.opener().unwrap_or(row)));
         match settled.outcome {
             Outcome::Delivered(id) => {
                 if matches!(item, Item::FunctionCall { name, .. } if waits_for_the_person(name)) {
@@ -232,25 +233,7 @@ impl Deliver {
                 }
                 Verdict::RefreshToken | Verdict::Park | Verdict::Retry => {}
             }
-            self.bear(&fault).await;
-        }
-    }
-
-    /// After a failure that another attempt may mend: reads the token again, or waits.
-    async fn bear(&mut self, fault: &Fault) {
-        let reason = match verdict(fault) {
-            Verdict::RefreshToken => {
-                let renewed = matches!(self.client.refresh_token().await, Ok(true));
-                if renewed && self.trouble.is_first_renewal() {
-                    return;
-                }
-                Reason::LoggedOut
-            }
-            Verdict::Park => Reason::NoConversation,
-            Verdict::Retry | Verdict::ReadBack | Verdict::DeadLetter => Reason::Unreachable,
-        };
-        if self.trouble.wait(reason, fault).await == trouble::Slept::Jumped {
-            self.client.renew();
+            self.trouble.bear(&self.client, &fault).await;
         }
     }
 

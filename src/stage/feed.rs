@@ -2,52 +2,44 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use self::held::Held;
 use self::place::Place;
 use super::beside::{Seen, Watch};
 use super::memory::{Delivered, Memory};
 use super::pressure::LaneSender;
-use super::seek::{self, Sought};
-use crate::event::{Beside, Binding, Reading, Resume, Row, Standing};
-use crate::hermes::discovery::Terminal;
-use crate::hermes::{CompressionLock, Open, Rewrites, SourceError, Wave, turn};
+use super::search::{Search, TakenBySibling, Target};
+use crate::config::History;
+use crate::event::{Beside, Binding, Reading, Resume, Rewind};
+use crate::hermes::{CompressionLock, Descent, Open, Rewrites, SourceError, Wave};
 use crate::ids::{ConversationId, HermesSessionId, MessageId};
 use crate::stats::MirrorStats;
 
 mod elsewhere;
+mod held;
 mod place;
+mod take;
 mod undo;
 mod wave;
 
 /// As many rows that were taken back before they were shown are watched, should they be live again.
 const MOST_TAKEN_BACK: usize = 256;
 
-/// How a mirror knows its session.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Target {
-    /// By name.
-    Session(HermesSessionId),
-    /// By where and when its terminal was launched.
-    Terminal(Terminal),
-}
-
-/// Says whether a live sibling mirrors a session already.
-pub type TakenBySibling = Box<dyn Fn(&HermesSessionId) -> bool + Send>;
-
 /// One mirror, as the reader sees it.
 pub struct Feed {
     conversation: ConversationId,
-    target: Target,
+    search: Search,
     lane: LaneSender,
-    taken: TakenBySibling,
     memory: Memory,
     watch: Watch,
     resume: Option<Binding>,
     following: Option<Following>,
-    refused: Vec<HermesSessionId>,
-    said_to_wait: bool,
     undo_note: bool,
     stats: Arc<MirrorStats>,
+    is_of_a_rule: bool,
+    /// When it was bound, or a row was read.
+    heard: Instant,
 }
 
 struct Following {
@@ -60,6 +52,8 @@ struct Following {
     /// The newest row that is shown, or on its way, and was not taken back when this was last asked.
     newest: Option<MessageId>,
     rewrites: Rewrites,
+    /// The row behind `read_to`, while it is held back.
+    held: Option<Held>,
     wave: Wave,
     turn_closed: bool,
     caught_up: bool,
@@ -68,6 +62,16 @@ struct Following {
     place: Place,
     /// Something beside the rows is still to be told.
     untold: bool,
+}
+
+impl Following {
+    /// Watches a row that was taken back before it could be shown, in place of the oldest where there are many.
+    fn watch_taken_back(&mut self, row: MessageId) {
+        self.taken_back.insert(row);
+        if self.taken_back.len() > MOST_TAKEN_BACK {
+            self.taken_back.pop_first();
+        }
+    }
 }
 
 impl Feed {
@@ -82,27 +86,41 @@ impl Feed {
         delivered: Delivered,
         stats: Arc<MirrorStats>,
     ) -> Self {
+        let search = Search::new(conversation.clone(), target, taken);
         // Beyond what waits in the lane, one row is in delivery.
         let memory = Memory::new(delivered, lane.readings.max_capacity() + 1);
         Self {
             conversation,
-            target,
+            search,
             lane,
-            taken,
             memory,
             watch: Watch::default(),
             resume,
             following: None,
-            refused: Vec::new(),
-            said_to_wait: false,
             undo_note: false,
             stats,
+            is_of_a_rule: false,
+            heard: Instant::now(),
         }
+    }
+
+    /// The same, where a rule found its session.
+    #[must_use]
+    pub fn of_a_rule(self, is_of_a_rule: bool) -> Self {
+        Self { is_of_a_rule, ..self }
+    }
+
+    /// The same, beginning in a session of which nothing was shown as `history` says.
+    #[must_use]
+    pub fn with_history(mut self, history: Option<History>) -> Self {
+        self.search.history = history;
+        self
     }
 
     /// The lane was started anew, and has delivered up to `resume`: its session is taken from there, once it is free.
     pub fn restart(&mut self, lane: LaneSender, resume: Option<Binding>) {
         self.lane = lane;
+        self.lane.backlog.set(0);
         self.memory.forget_behind(resume.as_ref().map_or(MessageId::ZERO, |binding| binding.resume.last));
         self.resume = resume;
         self.following = None;
@@ -119,7 +137,33 @@ impl Feed {
     /// Whether its session is known by name, so that finding it costs little.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        matches!(self.target, Target::Session(_))
+        self.search.is_named()
+    }
+
+    /// Whether it shows a session, or one that this continues, or was made for where it began.
+    #[must_use]
+    pub fn shows(&self, descent: &Descent) -> bool {
+        let is_named = matches!(&self.search.target, Target::Session(named) if descent.holds(named));
+        is_named || self.session().is_some_and(|session| descent.holds(session))
+    }
+
+    /// Whether a rule found its session, which it lets go of in time.
+    #[must_use]
+    pub fn is_of_a_rule(&self) -> bool {
+        self.is_of_a_rule
+    }
+
+    /// Whether all is delivered, and nothing was read for so long.
+    #[must_use]
+    pub fn rests(&self, quiet: Duration) -> bool {
+        let is_empty = self.lane.readings.capacity() == self.lane.readings.max_capacity();
+        self.is_caught_up() && is_empty && self.heard.elapsed() >= quiet
+    }
+
+    /// The conversation that it feeds.
+    #[must_use]
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
     }
 
     /// Whether it follows a session.
@@ -128,10 +172,10 @@ impl Feed {
         self.following.is_some()
     }
 
-    /// The session it follows and how far it has read, while its lane has room.
+    /// The session it follows and how far it has read, while its lane has room and no row is held back.
     #[must_use]
     pub fn ready(&self) -> Option<(&HermesSessionId, MessageId)> {
-        let following = self.following.as_ref()?;
+        let following = self.following.as_ref().filter(|f| f.held.is_none_or(|held| !held.was_seen))?;
         self.lane.has_room().then_some((&following.session, following.read_to))
     }
 
@@ -149,11 +193,11 @@ impl Feed {
             return Ok(());
         }
         let rewound = self.find_what_is_left(open)?;
-        let Some(binding) = self.find(open, others)? else { return Ok(()) };
+        let Some(binding) = self.search.find(open, self.resume.as_ref(), others)? else { return Ok(()) };
         self.begin(open, binding)?;
-        if let Some(row) = rewound {
-            self.memory.rewind_to(row);
-            self.send(Reading::Rewound(row));
+        if let Some(rewind) = rewound {
+            self.memory.rewind_to(rewind.row);
+            self.send(Reading::Rewound(rewind));
         }
         Ok(())
     }
@@ -172,7 +216,7 @@ impl Feed {
             // What was taken back in history that is not shown stays so.
             if !binding.resume.begins {
                 open.recover_turn(&binding.session, &past.repeated, &mut binding.resume)?;
-                taken_back = past.taken_back;
+                taken_back = self.taken_back_in(open, &binding.session)?;
             }
         }
         if binding.resume.begins {
@@ -189,6 +233,7 @@ impl Feed {
             taken_back,
             newest: Some(last),
             rewrites,
+            held: None,
             wave: Wave::default(),
             turn_closed: false,
             caught_up: false,
@@ -197,140 +242,44 @@ impl Feed {
             untold: false,
         });
         self.watch = Watch::default();
-        self.refused.clear();
-        self.said_to_wait = false;
+        self.lane.backlog.set(open.rows_behind(&binding.session, last.max(before_first))?);
+        self.search.is_over();
         self.send(Reading::Bound(binding));
         Ok(())
     }
 
+    /// The rows of a session that an earlier run passed as taken back.
+    fn taken_back_in(
+        &self,
+        open: &Open,
+        session: &HermesSessionId,
+    ) -> Result<BTreeSet<MessageId>, SourceError> {
+        let mut rows = BTreeSet::new();
+        for row in self.memory.taken_back(MOST_TAKEN_BACK) {
+            if open.session_of(row)?.as_ref() == Some(session) {
+                rows.insert(row);
+            }
+        }
+        Ok(rows)
+    }
+
     /// Where the session bound before is no longer there, an older copy of the database may hold one that it
-    /// continued: that is taken up again, behind the last row that both have. Returns this row.
-    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<MessageId>, SourceError> {
+    /// continued: that is taken up again, behind the last row that both have.
+    fn find_what_is_left(&mut self, open: &Open) -> Result<Option<Rewind>, SourceError> {
         let Some(known) = &self.resume else { return Ok(None) };
         if open.session(&known.session)?.is_some() {
             return Ok(None);
         }
         let (row, _) = self.memory.shared_with(open, known.resume.last)?;
         let Some(session) = open.session_of(row)? else { return Ok(None) };
+        let closed_turns = open.closed_turns(&session, row)?;
         tracing::warn!(
             conversation = %self.conversation, session = %known.session, %row, left = %session,
             "the session is gone from the database, which holds the one it continued; going on in that"
         );
-        self.resume = Some(Binding { session, resume: Resume { last: row, ..Resume::default() } });
-        Ok(Some(row))
-    }
-
-    /// The session to follow; says once what stands in the way. `others` are followed by other mirrors of this
-    /// process.
-    fn find(&mut self, open: &Open, others: &[HermesSessionId]) -> Result<Option<Binding>, SourceError> {
-        let sought = seek::seek(open, &self.target, self.resume.as_ref(), others, &self.taken)?;
-        if sought == Sought::default() && !self.said_to_wait {
-            tracing::info!(conversation = %self.conversation, "no session fits yet; waiting for one");
-            self.said_to_wait = true;
-        }
-        if let Some(session) = sought.left {
-            self.leave_to_sibling(session);
-        }
-        if !sought.several.is_empty() {
-            self.refuse(sought.several);
-        }
-        Ok(sought.binding)
-    }
-
-    fn leave_to_sibling(&mut self, session: HermesSessionId) {
-        if self.refused.as_slice() != std::slice::from_ref(&session) {
-            tracing::warn!(
-                conversation = %self.conversation, %session,
-                "another mirror that was launched earlier mirrors this session; leaving it to that one"
-            );
-            self.refused = vec![session];
-        }
-    }
-
-    fn refuse(&mut self, several: Vec<HermesSessionId>) {
-        if several != self.refused {
-            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
-            tracing::warn!(
-                conversation = %self.conversation,
-                "several sessions could be this terminal's and nothing tells them apart: {list}; \
-                 name one as `session` in [[mirror]]"
-            );
-            self.refused = several;
-        }
-    }
-
-    /// Takes the rows of its session that one scan found. Returns whether it took them all.
-    pub fn take(&mut self, open: &Open, rows: &[Row], more: bool) -> Result<bool, SourceError> {
-        let Some(session) = self.following.as_ref().map(|f| f.session.clone()) else { return Ok(true) };
-        let mine: Vec<&Row> = rows.iter().filter(|row| row.session == session).collect();
-        if !mine.is_empty() && !self.may_take(open)? {
-            return Ok(false);
-        }
-        for (at, row) in mine.iter().enumerate() {
-            let next = match mine.get(at + 1) {
-                Some(next) => Some(next.timestamp),
-                None if more => open.next_timestamp(&session, row.id)?,
-                None => None,
-            };
-            if !self.take_row(open, row, next)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn take_row(&mut self, open: &Open, row: &Row, next: Option<f64>) -> Result<bool, SourceError> {
-        let Some(following) = &mut self.following else { return Ok(true) };
-        if row.id <= following.read_to {
-            return Ok(true);
-        }
-        if !self.lane.has_room() {
-            return Ok(false);
-        }
-        let mut row = row.clone();
-        if row.standing != Standing::TakenBack {
-            // A lock that interrupts the judging must leave no half of it.
-            let mut rewrites = following.rewrites.clone();
-            open.judge(&mut rewrites, &mut row, next, &|range| self.memory.range(range))?;
-            following.rewrites = rewrites;
-        } else if following.taken_back.len() < MOST_TAKEN_BACK {
-            following.taken_back.insert(row.id);
-        }
-        if row.id <= following.highest && self.memory.holds(row.id) {
-            // Read again for the sake of one before it.
-            following.read_to = row.id;
-            return Ok(true);
-        }
-        self.memory.note(row.id, row.trace);
-        self.watch.note(&row);
-        following.read_to = row.id;
-        following.first.get_or_insert(row.id);
-        if row.standing != Standing::TakenBack {
-            following.newest = following.newest.max(Some(row.id));
-        }
-        following.highest = following.highest.max(row.id);
-        following.turn_closed |= row.standing == Standing::New && turn::closes(&row);
-        match row.standing {
-            Standing::New => self.lane.recall.put(row.id),
-            // Its original may wait on the lane, and is all that will be shown of the two.
-            Standing::Repeated => self.lane.recall.keep(),
-            Standing::TakenBack | Standing::Summary(_) => {}
-        }
-        self.watch_for_wave(&row);
-        tracing::trace!(conversation = %self.conversation, row = %row.id, "read");
-        self.send(Reading::Row(row));
-        Ok(true)
-    }
-
-    /// All rows up to `scanned_to` were looked at, and none of its session is left behind.
-    /// `more`: a limit ended the scan.
-    pub fn advance(&mut self, scanned_to: MessageId, more: bool) {
-        if let Some(following) = &mut self.following {
-            following.read_to = scanned_to;
-            following.highest = following.highest.max(scanned_to);
-            following.caught_up = !more;
-            self.stats.read_to(scanned_to);
-        }
+        let resume = Resume { last: row, ..Resume::default() };
+        self.resume = Some(Binding { session: session.clone(), resume });
+        Ok(Some(Rewind { row, session, closed_turns }))
     }
 
     /// The database has changed, and holds rows up to `newest`: there may be more to read.
@@ -339,7 +288,18 @@ impl Feed {
         if let Some(following) = &mut self.following {
             following.caught_up = false;
             following.place = Place::Unchecked;
+            if let Some(held) = &mut following.held {
+                held.was_seen = false;
+            }
         }
+    }
+
+    /// When the row that is held back is to be judged, whatever has come by then; `None` where none is, or the lane is
+    /// full.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        let held = self.following.as_ref().and_then(|following| following.held)?;
+        self.lane.has_room().then_some(held.until)
     }
 
     /// Whether there was nothing more to read and to tell at the last scan.

@@ -31,6 +31,8 @@ pub struct Delivered {
     pub before: Box<dyn Fn(MessageId) -> Option<Remembered> + Send>,
     /// The undos that begin in a range and were noted.
     pub undone: Box<dyn Fn(Range<MessageId>) -> Vec<Reach> + Send>,
+    /// The newest rows, so many at most, that were taken back before anything of them was shown.
+    pub taken_back: Box<dyn Fn(usize) -> Vec<MessageId> + Send>,
 }
 
 /// A mirror's memory.
@@ -118,7 +120,13 @@ impl Memory {
         undone
     }
 
-    /// Whether the row of this id is among them.
+    /// The newest rows, `most` at most, that an earlier run passed as taken back.
+    #[must_use]
+    pub fn taken_back(&self, most: usize) -> Vec<MessageId> {
+        (self.delivered.taken_back)(most)
+    }
+
+    /// Whether the row of this id is remembered.
     #[must_use]
     pub fn holds(&self, row: MessageId) -> bool {
         !self.range(row..MessageId::new(row.get().saturating_add(1))).is_empty()
@@ -175,6 +183,7 @@ mod tests {
             range: Box::new(|_| Vec::new()),
             before: Box::new(|_| Some(remembered(4, 100.0))),
             undone: Box::new(|_| Vec::new()),
+            taken_back: Box::new(|_| Vec::new()),
         };
         let mut memory = Memory::new(delivered, 8);
         let (id, trace) = remembered(4, 200.0);

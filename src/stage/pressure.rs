@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
+use super::backlog::Share;
 use super::recall::Recall;
 use crate::event::Reading;
 
@@ -34,6 +35,8 @@ pub struct LaneSender {
     pub most_bytes: u64,
     /// The rows that wait in the lane, should they be taken back.
     pub recall: Recall,
+    /// The rows that are still to be delivered, of those that were there.
+    pub backlog: Share,
 }
 
 /// What the lane itself sees of its fullness.
@@ -43,9 +46,15 @@ pub struct Pressure {
     waiting: Arc<AtomicU64>,
     capacity: usize,
     most_bytes: u64,
+    backlog: Share,
 }
 
 impl Pressure {
+    /// A row was delivered.
+    pub fn pass(&self) {
+        self.backlog.pass();
+    }
+
     /// A reading was taken, and so many are left. Whether the reader is to be told that there is room again: once
     /// half of a full lane is free.
     #[must_use]
@@ -60,10 +69,10 @@ impl Pressure {
 
 /// A lane's two ends. It has room for `rows` rows, and for what may follow one, beyond those that are to wait.
 #[must_use]
-pub fn lane(rows: usize, most_bytes: u64) -> (LaneSender, Receiver<Queued>) {
+pub fn lane(rows: usize, most_bytes: u64, backlog: Share) -> (LaneSender, Receiver<Queued>) {
     let (readings, queue) = mpsc::channel(rows.saturating_add(1));
     let (starved, waiting) = (Arc::default(), Arc::default());
-    (LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default() }, queue)
+    (LaneSender { readings, starved, waiting, most_bytes, recall: Recall::default(), backlog }, queue)
 }
 
 impl LaneSender {
@@ -75,6 +84,7 @@ impl LaneSender {
             waiting: Arc::clone(&self.waiting),
             capacity: self.readings.max_capacity(),
             most_bytes: self.most_bytes,
+            backlog: self.backlog.clone(),
         }
     }
 

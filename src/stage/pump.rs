@@ -32,7 +32,7 @@ impl Default for Occasions {
 }
 
 impl Occasions {
-    fn are_due(&mut self, newest_session: i64) -> bool {
+    pub(super) fn are_due(&mut self, newest_session: i64) -> bool {
         let now = Instant::now();
         let created = newest_session != self.newest_session;
         if created {
@@ -46,7 +46,7 @@ impl Occasions {
         due
     }
 
-    fn has_just_begun(&self) -> bool {
+    pub(super) fn has_just_begun(&self) -> bool {
         Instant::now() <= self.expected_until
     }
 }

@@ -16,10 +16,12 @@ use super::feed::Feed;
 use super::lacking::Lacking;
 use super::pressure::LaneSender;
 use super::pump::{Occasions, pump};
+use super::scout::Scouts;
 use super::wake::{Kinds, Wakes};
 use crate::config;
-use crate::event::{Binding, Wake};
+use crate::event::{Binding, Sighting, Wake};
 use crate::hermes::{Footprint, Limits, Open, Source, SourceError};
+use crate::ids::ConversationId;
 
 /// After this long without a change, looks grow rarer.
 const EAGER: Duration = Duration::from_millis(50);
@@ -32,15 +34,24 @@ const IDENTIFIED_FOR: Duration = Duration::from_millis(2);
 const LONG_LOCK: Duration = Duration::from_secs(3);
 /// As many changes in a row that no event announced make the watcher mute.
 const MUTE_AFTER: u32 = 3;
+/// How soon a lock is tried again.
+const SOON: Duration = Duration::from_millis(2);
 /// Where nothing wakes it, the reader looks at its own state this often.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// What the pipeline tells the reader.
 pub enum Control {
+    /// A mirror has its conversation now, and a lane.
+    Add {
+        /// Its reading half.
+        feed: Box<Feed>,
+        /// What was sighted for it.
+        sighted: Box<Sighting>,
+    },
     /// The lane of a mirror was started anew.
     Restart {
-        /// Which mirror.
-        feed: usize,
+        /// Which mirror's.
+        conversation: ConversationId,
         /// The new lane.
         lane: LaneSender,
         /// What it has delivered.
@@ -58,6 +69,7 @@ pub struct Reader {
     wakes: Wakes,
     control: Receiver<Control>,
     feeds: Vec<Feed>,
+    scouts: Scouts,
     health: Health,
     footprint: Option<Footprint>,
     looked: Instant,
@@ -77,7 +89,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads `source` for `feeds`.
+    /// Reads `source` for `feeds`, and for those to come that `scouts` look out for.
     #[must_use]
     pub fn new(
         source: Source,
@@ -85,7 +97,7 @@ impl Reader {
         read: &config::Read,
         wakes: Wakes,
         control: Receiver<Control>,
-        feeds: Vec<Feed>,
+        (feeds, scouts): (Vec<Feed>, Scouts),
         health: Health,
     ) -> Self {
         let now = Instant::now();
@@ -96,6 +108,7 @@ impl Reader {
             wakes,
             control,
             feeds,
+            scouts,
             health,
             footprint: None,
             looked: now,
@@ -114,7 +127,7 @@ impl Reader {
     /// Reads until it is told to stop, or every lane has ended.
     pub fn run(&mut self) {
         while self.goes_on() {
-            let kinds = self.wakes.wait(LONGEST_WAIT);
+            let kinds = self.wakes.wait(self.at_most(LONGEST_WAIT));
             tracing::trace!(announced = kinds.announces_commit(), "woken");
             self.obey(kinds);
             if self.stopped {
@@ -124,6 +137,10 @@ impl Reader {
                 self.chase();
             } else if self.is_due() {
                 self.look_unannounced(kinds);
+            }
+            if self.held_until().is_some_and(|until| until <= Instant::now()) {
+                self.look_again();
+                self.attempt();
             }
             self.release_when_quiet();
         }
@@ -140,7 +157,8 @@ impl Reader {
             match read {
                 Ok(_) if self.all_read() => break,
                 Err(SourceError::Busy(_)) | Ok(_) => {
-                    let _ = self.wakes.wait(Duration::from_millis(self.detect.fallback_poll_ms));
+                    let wait = Duration::from_millis(self.detect.fallback_poll_ms);
+                    let _ = self.wakes.wait(self.at_most(wait));
                 }
                 Err(error) => {
                     self.note(Err(&error));
@@ -151,12 +169,26 @@ impl Reader {
         self.source.close();
     }
 
+    /// When the first of the rows that are held back is to be judged.
+    fn held_until(&self) -> Option<Instant> {
+        self.feeds.iter().filter_map(Feed::held_until).min()
+    }
+
+    /// How long to wait for a wake: `longest`, or until a row that is held back is to be judged. Where it can't be read
+    /// by then, that is tried again with the next wake, or soon where it is merely locked.
+    fn at_most(&self, longest: Duration) -> Duration {
+        let until = self.held_until().filter(|_| self.fault.is_none());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(SOON));
+        left.map_or(longest, |left| left.min(longest))
+    }
+
     fn goes_on(&self) -> bool {
-        !self.stopped && self.feeds.iter().any(Feed::is_alive)
+        !self.stopped && (self.scouts.are_out() || self.feeds.iter().any(Feed::is_alive))
     }
 
     fn all_read(&self) -> bool {
-        self.feeds.iter().all(|feed| !feed.is_bound() || feed.is_caught_up() || !feed.is_alive())
+        let read = |feed: &Feed| !feed.is_bound() || feed.is_caught_up() || !feed.is_alive();
+        !self.scouts.await_feeds() && self.feeds.iter().all(read)
     }
 
     /// Does what the pipeline and the lanes ask for. Whoever takes wakes has to: room that is not acted upon
@@ -171,8 +203,15 @@ impl Reader {
         while let Ok(order) = self.control.try_recv() {
             match order {
                 Control::Stop => self.stopped = true,
-                Control::Restart { feed, lane, resume } => {
-                    if let Some(feed) = self.feeds.get_mut(feed) {
+                Control::Add { feed, sighted } => {
+                    self.scouts.return_from(&sighted);
+                    self.feeds.push(*feed);
+                    self.occasions = Occasions::default();
+                    self.look_again();
+                }
+                Control::Restart { conversation, lane, resume } => {
+                    let mut feeds = self.feeds.iter_mut();
+                    if let Some(feed) = feeds.find(|feed| *feed.conversation() == conversation) {
                         feed.restart(lane, resume);
                     }
                     self.occasions = Occasions::default();
@@ -305,7 +344,9 @@ impl Reader {
             return Ok(false);
         }
         self.lacking.say(open.path(), open.schema());
-        let read = pump(open, &mut self.feeds, self.limits, &mut self.occasions);
+        let read = self.scouts.dismiss(open, &mut self.feeds);
+        let read = read.and_then(|()| pump(open, &mut self.feeds, self.limits, &mut self.occasions));
+        let read = read.and_then(|is_older| self.scouts.look(open, &self.feeds).map(|()| is_older));
         match read {
             // This connection was opened on another content, and may hold a lock that the new one has no use for.
             Ok(true) => self.source.close(),

@@ -1,11 +1,12 @@
 //! Which session a mirror follows: the rule alone, which looks and changes nothing.
 
+use crate::config::History;
 use crate::event::{Binding, Resume};
 use crate::hermes::discovery::{self, Found};
 use crate::hermes::{Open, SourceError};
 use crate::ids::{HermesSessionId, MessageId};
 
-use super::feed::Target;
+use super::search::Target;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,8 +55,38 @@ pub fn seek(
     Ok(sought)
 }
 
+/// Where a mirror begins in a session of which nothing was shown, as `history` says. Rows up to `there` are history.
+pub fn with_history(
+    open: &Open,
+    binding: Binding,
+    history: Option<History>,
+    there: MessageId,
+) -> Result<Binding, SourceError> {
+    let (session, first) = match history {
+        None => return Ok(binding),
+        Some(History::All) => return Ok(from_the_start(binding.session)),
+        Some(_) => {
+            let session = open.newest_continuation(&binding.session)?;
+            let last = open.row_from_end(&session, there, 0)?;
+            (session, last)
+        }
+    };
+    let Some(last) = first else { return Ok(from_the_start(session)) };
+    let before = |row: MessageId| MessageId::new(row.get().saturating_sub(1));
+    let first = match history {
+        Some(History::OpenTurn) => open.opener_at(&session, last)?,
+        Some(History::Rows(rows)) => match open.row_from_end(&session, there, rows.saturating_sub(1))? {
+            Some(row) => Some(open.opener_at(&session, before(row))?.unwrap_or(row)),
+            None => None,
+        },
+        Some(History::All | History::None) | None => None,
+    };
+    let behind = first.map_or(last, before);
+    Ok(if behind == MessageId::ZERO { from_the_start(session) } else { from_behind(session, behind) })
+}
+
 /// A session of which nothing was shown and all is to be.
-fn from_the_start(session: HermesSessionId) -> Binding {
+pub(super) fn from_the_start(session: HermesSessionId) -> Binding {
     Binding { session, resume: Resume::default() }
 }
 

@@ -53,7 +53,7 @@ impl Transform {
         match reading {
             Reading::Bound(binding) => Step::Bound(binding),
             Reading::Continued(session) => Step::Continued(session),
-            Reading::Rewound(row) => Step::Rewound(row),
+            Reading::Rewound(rewind) => Step::Rewound(rewind),
             Reading::Row(row) => Step::Row(self.row(row)),
             Reading::Usage(usage) => Step::Usage(usage),
             Reading::Beside(Beside::Title(title)) => Step::Beside(Beside::Title(self.title(&title))),
@@ -74,6 +74,7 @@ impl Transform {
             }
             Standing::New => match row.role {
                 Role::User if turn::is_aside(&row) => (TurnEffect::None, self.user(&row)),
+                Role::User if turn::is_continuation(&row) => (TurnEffect::Continues, self.user(&row)),
                 Role::User => (TurnEffect::Opens, self.user(&row)),
                 Role::Assistant => self.assistant(&row),
                 Role::Tool => (TurnEffect::Continues, vec![self.output(&row)]),

@@ -15,7 +15,9 @@
 //!
 //! Should rows of a settled turn come after all, it goes on under its own id.
 
-use crate::event::{Beside, Delivery, Item, Mark, OpenTurn, Post, Resume, RowItems, Step, Trace, TurnEffect};
+use crate::event::{
+    Beside, Delivery, Item, Mark, OpenTurn, Passed, Post, Resume, RowItems, Step, TurnEffect, Waiting,
+};
 use crate::ids::{MessageId, ResponseId};
 
 mod aside;
@@ -38,7 +40,7 @@ pub struct Turns {
     /// Whether a session was bound before: the next one is another.
     bound: bool,
     /// Of the row that is taken now.
-    trace: Option<Trace>,
+    passed: Option<Passed>,
     interrupts: Interrupts,
     notices: Notices,
 }
@@ -74,8 +76,8 @@ impl Turns {
                 self.closed = 0;
                 Vec::new()
             }
-            Step::Rewound(_) => {
-                (self.open, self.partial) = (None, None);
+            Step::Rewound(rewind) => {
+                (self.open, self.partial, self.closed) = (None, None, rewind.closed_turns);
                 self.calls.clear();
                 self.aside = SetAside::default();
                 Vec::new()
@@ -90,7 +92,7 @@ impl Turns {
 
     /// Takes the turn up where delivery had come to. A turn that was left behind in another session is over.
     fn resume(&mut self, resume: Resume) -> Vec<Delivery> {
-        self.trace = None;
+        self.passed = None;
         let mut deliveries = Vec::new();
         if std::mem::replace(&mut self.bound, true) {
             deliveries = self.lapse();
@@ -100,11 +102,11 @@ impl Turns {
         self.closed = resume.closed_turns.unwrap_or(0);
         self.open = resume.turn;
         self.calls.clear();
-        for (turn, calls) in resume.calls.into_iter().rev() {
+        for Waiting { turn, calls, settled } in resume.waiting {
             if self.open.as_ref().is_some_and(|open| open.id == turn) {
                 self.calls = Calls::of(calls);
             } else {
-                let _ = self.aside.put(turn, Calls::of(calls));
+                self.aside.recall(turn, Calls::of(calls), settled);
             }
         }
         match self.open.take() {
@@ -124,8 +126,13 @@ impl Turns {
         deliveries
     }
 
+    /// Passes a row that the conversation holds already.
+    pub fn pass_over(&mut self, row: &RowItems) {
+        self.closed += u64::from(row.counts_as_turn_end);
+    }
+
     fn row(&mut self, row: RowItems) -> Vec<Delivery> {
-        self.trace = row.trace;
+        self.passed = Some(row.trace.map_or(Passed::TakenBack, Passed::Delivered));
         if let Some(turn) = self.speaks_aside(&row) {
             return self.row_aside(row, turn);
         }
@@ -270,8 +277,8 @@ impl Turns {
     }
 
     fn mark(&self, row: MessageId, items: Option<u32>) -> Mark {
-        let trace = self.trace.filter(|_| items.is_none());
-        Mark { row, items, trace, turn: self.open.clone(), closed_turns: self.closed }
+        let passed = self.passed.filter(|_| items.is_none());
+        Mark { row, items, passed, turn: self.open.clone(), closed_turns: self.closed }
     }
 }
 

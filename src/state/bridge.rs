@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::StateError;
 use super::dir;
 use super::ledger::{EdgeStatus, OwedEdge, Record};
-use crate::event::{Binding, OpenTurn, Resume};
+use crate::event::{Binding, OpenTurn, Resume, Rewind};
 use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
 
 const CURSOR: &str = "hermes_forwarder.json";
@@ -115,7 +115,7 @@ impl Bridge {
             partial: self.cursor.partial,
             turn: self.cursor.turn.clone().map(|id| OpenTurn { id, closed: false }),
             closed_turns: self.closed_turns,
-            calls: Vec::new(),
+            waiting: Vec::new(),
         };
         Some(Binding { session, resume })
     }
@@ -171,9 +171,11 @@ impl Bridge {
         self.write(now_ms)
     }
 
-    /// The cursor goes back to `row`, and no turn is open there.
-    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
-        (self.cursor.last, self.cursor.partial, self.cursor.turn) = (row, None, None);
+    /// The cursor goes back, and no turn is open there.
+    pub fn rewind(&mut self, rewind: Rewind, now_ms: i64) -> Result<(), StateError> {
+        (self.cursor.last, self.cursor.partial, self.cursor.turn) = (rewind.row, None, None);
+        self.cursor.session = Some(rewind.session);
+        self.closed_turns = Some(rewind.closed_turns);
         self.write(now_ms)
     }
 
@@ -266,7 +268,7 @@ mod tests {
         first.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("hermes_turn_3"), closed: false });
         let whole =
-            Mark { row: MessageId::new(3), items: None, trace: None, turn: turn.clone(), closed_turns: 2 };
+            Mark { row: MessageId::new(3), items: None, passed: None, turn: turn.clone(), closed_turns: 2 };
         first.advance(marked(whole.clone()), 2).expect("advance");
         first.advance(marked(Mark { row: MessageId::new(4), items: Some(2), ..whole }), 3).expect("advance");
         let resume = bridge(dir.path()).binding().expect("bound").resume;
@@ -283,7 +285,7 @@ mod tests {
         let mut bridge = bridge(dir.path());
         bridge.bind(&binding("s"), 1).expect("bind");
         let turn = Some(OpenTurn { id: ResponseId::new("t"), closed: true });
-        let owed = Mark { row: MessageId::new(3), items: None, trace: None, turn, closed_turns: 1 };
+        let owed = Mark { row: MessageId::new(3), items: None, passed: None, turn, closed_turns: 1 };
         bridge.advance(marked(owed.clone()), 2).expect("advance");
         assert!(dir::read(&dir.path().join(STATUS)).is_none());
         let edge = Some((ResponseId::new("t"), EdgeStatus::Idle));

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use super::StateError;
 use super::bridge::Bridge;
 use super::ledger::{Account, EdgeStatus, OwedEdge, Record, Standing};
-use crate::event::{Binding, Resume};
-use crate::ids::{HermesSessionId, ItemId, MessageId, ResponseId};
+use crate::event::{Binding, Resume, Rewind};
+use crate::ids::{HermesSessionId, ItemId, ResponseId};
 
 /// Acknowledgements that may go unwritten before delivery waits. After a kill, read-back has to tell as many
 /// items at most from new ones.
@@ -26,7 +26,7 @@ pub struct Keeper {
 enum Entry {
     Bound(Binding),
     Followed(HermesSessionId),
-    Rewound(MessageId),
+    Rewound(Rewind),
     Record(Box<Record>),
 }
 
@@ -40,9 +40,10 @@ impl Entry {
                 binding.session = child.clone();
                 binding.resume.closed_turns = Some(0);
             }
-            (Self::Rewound(row), Some(binding)) => {
-                binding.resume =
-                    Resume { last: *row, closed_turns: binding.resume.closed_turns, ..Resume::default() };
+            (Self::Rewound(rewind), Some(binding)) => {
+                binding.session = rewind.session.clone();
+                let closed_turns = Some(rewind.closed_turns);
+                binding.resume = Resume { last: rewind.row, closed_turns, ..Resume::default() };
             }
             (Self::Record(record), Some(binding)) => {
                 if let Some(mark) = &record.mark {
@@ -115,9 +116,9 @@ impl Keeper {
         self.write(Entry::Followed(child.clone()), now_ms)
     }
 
-    /// An older copy of the database was put in place: what lies behind `row` is no longer what was delivered.
-    pub fn rewind(&mut self, row: MessageId, now_ms: i64) -> Result<(), StateError> {
-        self.write(Entry::Rewound(row), now_ms)
+    /// An older copy of the database was put in place: what lies behind its last row is no longer what was delivered.
+    pub fn rewind(&mut self, rewind: &Rewind, now_ms: i64) -> Result<(), StateError> {
+        self.write(Entry::Rewound(rewind.clone()), now_ms)
     }
 
     /// The account, to be asked beside this.
@@ -145,13 +146,13 @@ impl Keeper {
             match entry {
                 Entry::Bound(binding) => self.account.bind(binding)?,
                 Entry::Followed(child) => self.account.follow(child)?,
-                Entry::Rewound(row) => self.account.rewind(*row)?,
+                Entry::Rewound(rewind) => self.account.rewind(rewind)?,
                 Entry::Record(record) => self.account.record(record)?,
             }
             bridged = match self.unwritten.pop_front() {
                 Some(Entry::Bound(binding)) => self.bridge.bind(&binding, now_ms),
                 Some(Entry::Followed(child)) => self.bridge.follow(&child, now_ms),
-                Some(Entry::Rewound(row)) => self.bridge.rewind(row, now_ms),
+                Some(Entry::Rewound(rewind)) => self.bridge.rewind(rewind, now_ms),
                 Some(Entry::Record(record)) => self.bridge.advance(*record, now_ms),
                 None => bridged,
             };
@@ -234,7 +235,7 @@ mod tests {
     use super::super::ledger::{FILE, Key, Ledger};
     use super::*;
     use crate::event::{Mark, Resume};
-    use crate::ids::ConversationId;
+    use crate::ids::{ConversationId, MessageId};
 
     #[test]
     fn a_binding_that_could_not_be_written_is_written_with_what_follows_it() {
@@ -254,7 +255,7 @@ mod tests {
 
         let mut binding = Binding { session: HermesSessionId::new("s"), resume: Resume::default() };
         keeper.bind(&binding, 1).unwrap_err();
-        let mark = Mark { row: MessageId::new(3), items: None, trace: None, turn: None, closed_turns: 0 };
+        let mark = Mark { row: MessageId::new(3), items: None, passed: None, turn: None, closed_turns: 0 };
         let record = Record { mark: Some(mark), ..Record::default() };
         keeper.record(record.clone(), 2).unwrap_err();
         other.execute_batch("DROP TRIGGER full").unwrap();

@@ -43,12 +43,16 @@ pub fn metrics(snapshot: &Snapshot) -> String {
     page.line("info", &[("version", &snapshot.program)], 1);
     page.head("start_time_seconds", "gauge", "When the process started, in s since the epoch.");
     page.line("start_time_seconds", &[], Seconds::of_ms(snapshot.started_ms));
-    page.head("well", "gauge", "1 while the source is read and no mirror is held, parked or degraded.");
+    page.head("well", "gauge", "1 while the sources are read and no mirror is held, parked or degraded.");
     page.line("well", &[], u8::from(snapshot.well));
     page.head("source_readable", "gauge", "1 while the database can be read.");
-    page.line("source_readable", &[], u8::from(snapshot.source.fault.is_none()));
+    for source in &snapshot.sources {
+        page.line("source_readable", &[("database", &source.database)], u8::from(source.fault.is_none()));
+    }
     page.head("source_events", "gauge", "1 while events announce changes; 0 while a poll finds them.");
-    page.line("source_events", &[], u8::from(snapshot.source.events));
+    for source in &snapshot.sources {
+        page.line("source_events", &[("database", &source.database)], u8::from(source.events));
+    }
     page.head("state", "gauge", "1 for the state that the mirror is in.");
     for mirror in &snapshot.mirrors {
         for (state, name) in State::ALL {
@@ -140,7 +144,7 @@ mod tests {
             "hermes_mirror_read_to_acknowledged_seconds_bucket{conversation=\"conv_\\\"1\",le=\"0.001\"} 1",
             "hermes_mirror_read_to_acknowledged_seconds_bucket{conversation=\"conv_\\\"1\",le=\"+Inf\"} 1",
             "hermes_mirror_read_to_acknowledged_seconds_sum{conversation=\"conv_\\\"1\"} 0.0007",
-            "hermes_mirror_source_readable 1",
+            "hermes_mirror_source_readable{database=\"/h/state.db\"} 1",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stage::degraded::Degraded;
 use crate::stage::deliver::now_ms;
-use crate::stats::{BOUNDS_US, Latency, Look, MirrorStats, Stats};
+use crate::stats::{BOUNDS_US, Latency, Look, MirrorStats, SourceStats, Stats};
 
 /// The version of the JSON. Keys may be added within one; none is taken away or changes its meaning.
 pub const VERSION: u32 = 1;
@@ -30,24 +30,20 @@ impl Asked {
     /// How it stands now.
     pub fn snapshot(&self) -> Snapshot {
         let (stats, now_ms) = (&self.stats, now_ms());
-        let fault = stats.health.fault();
-        let mirrors: Vec<_> =
-            stats.mirrors().iter().map(|mirror| MirrorStatus::of(mirror, fault, now_ms)).collect();
+        let sources: Vec<_> = stats.sources().iter().map(|source| SourceStatus::of(source)).collect();
+        let mirrors: Vec<_> = stats.mirrors().iter().map(|mirror| MirrorStatus::of(mirror, now_ms)).collect();
         Snapshot {
             version: VERSION,
             running: true,
-            well: fault.is_none() && mirrors.iter().all(|mirror| mirror.state.is_well()),
+            well: sources.iter().all(|source| source.fault.is_none())
+                && mirrors.iter().all(|mirror| mirror.state.is_well()),
             program: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             started_ms: self.started_ms,
             now_ms,
             page: self.page.map(|address| format!("http://{address}/")),
             server: stats.server.clone(),
-            source: SourceStatus {
-                database: stats.database.display().to_string(),
-                fault: fault.map(|fault| fault.name().to_owned()),
-                events: stats.health.is_watching() && !stats.health.is_mute(),
-            },
+            sources,
             mirrors,
         }
     }
@@ -60,7 +56,7 @@ pub struct Snapshot {
     pub version: u32,
     /// Always true: who does not run does not answer.
     pub running: bool,
-    /// The source is read, and no mirror is held, parked or degraded.
+    /// The sources are read, and no mirror is held, parked or degraded.
     pub well: bool,
     /// The program's version.
     pub program: String,
@@ -75,7 +71,7 @@ pub struct Snapshot {
     /// The server's address.
     pub server: String,
     /// Where it reads.
-    pub source: SourceStatus,
+    pub sources: Vec<SourceStatus>,
     /// One for each conversation.
     pub mirrors: Vec<MirrorStatus>,
 }
@@ -98,6 +94,16 @@ pub struct SourceStatus {
     pub fault: Option<String>,
     /// Whether events announce its changes; if not, a timed poll finds them.
     pub events: bool,
+}
+
+impl SourceStatus {
+    fn of(stats: &SourceStats) -> Self {
+        Self {
+            database: stats.database.display().to_string(),
+            fault: stats.health.fault().map(|fault| fault.name().to_owned()),
+            events: stats.health.is_watching() && !stats.health.is_mute(),
+        }
+    }
 }
 
 /// What a mirror does.
@@ -156,6 +162,8 @@ impl State {
 pub struct MirrorStatus {
     /// The conversation.
     pub conversation: String,
+    /// Where it reads.
+    pub database: String,
     /// The session that is followed.
     pub session: Option<String>,
     /// What it does.
@@ -255,14 +263,15 @@ impl Quantiles {
 }
 
 impl MirrorStatus {
-    fn of(mirror: &MirrorStats, fault: Option<Degraded>, now_ms: i64) -> Self {
-        let look = mirror.look();
+    fn of(mirror: &MirrorStats, now_ms: i64) -> Self {
+        let (look, source) = (mirror.look(), &mirror.source);
         let unread = if look.session.is_some() { look.newest.saturating_sub(look.read_to).max(0) } else { 0 };
         let unread_at_most = unread.unsigned_abs();
-        let (state, reason) = State::of(&look, fault, look.rows_waiting + unread_at_most);
+        let (state, reason) = State::of(&look, source.health.fault(), look.rows_waiting + unread_at_most);
         let age = (look.in_hand_at_ms > 0).then(|| now_ms.saturating_sub(look.in_hand_at_ms).max(0));
         Self {
             conversation: look.conversation.to_string(),
+            database: source.database.display().to_string(),
             session: look.session.map(|session| session.to_string()),
             state,
             reason: reason.map(|reason| reason.name().to_owned()),
@@ -293,8 +302,9 @@ pub(super) mod tests {
 
     /// A pipeline with one mirror, which has delivered one of two rows.
     pub fn asked() -> (Asked, Arc<MirrorStats>) {
-        let stats = Stats::new(PathBuf::from("/h/state.db"), "http://h".to_owned(), Teller::default());
-        let mirror = stats.add(ConversationId::new("conv_\"1"));
+        let stats = Stats::new("http://h".to_owned(), Teller::default());
+        let source = stats.add_source(PathBuf::from("/h/state.db"));
+        let mirror = stats.add(ConversationId::new("conv_\"1"), &source);
         mirror.follows(Some(HermesSessionId::new("s\u{1b}[2J")));
         for row in [3, 4] {
             mirror.row_read(MessageId::new(row), 1.5);
@@ -319,13 +329,13 @@ pub(super) mod tests {
         assert_eq!(state(&asked), (State::Live, None, true));
         mirror.newest(MessageId::new(9));
         assert_eq!(state(&asked), (State::CatchingUp, None, true));
-        asked.stats.health.set_fault(Some(Degraded::Locked));
+        mirror.source.health.set_fault(Some(Degraded::Locked));
         assert_eq!(state(&asked), (State::Degraded, Some("locked".to_owned()), false));
         mirror.hold(Some(Degraded::LoggedOut));
         assert_eq!(state(&asked), (State::Held, Some("log in".to_owned()), false));
         mirror.hold(Some(Degraded::Parked));
         assert_eq!(state(&asked), (State::Parked, None, false));
-        asked.stats.health.set_fault(None);
+        mirror.source.health.set_fault(None);
         mirror.hold(None);
         mirror.leave_unwritten(true);
         assert_eq!(state(&asked), (State::Degraded, Some("unwritten".to_owned()), false));

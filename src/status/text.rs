@@ -32,11 +32,12 @@ pub fn text(snapshot: &Snapshot, bars: Bars) -> String {
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "  {name:<9} {}", printable(value));
     };
-    let source = &snapshot.source;
-    let fault = source.fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
-    line("database", &format!("{}{fault}", source.database));
-    if !source.events {
-        line("", "events not seen: polling");
+    for source in &snapshot.sources {
+        let fault = source.fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
+        line("database", &format!("{}{fault}", source.database));
+        if !source.events {
+            line("", "events not seen: polling");
+        }
     }
     line("server", &snapshot.server);
     if let Some(page) = &snapshot.page {

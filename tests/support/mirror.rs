@@ -107,9 +107,14 @@ impl World {
 
     /// `run` over a file with these mirrors; `{db}`, `{work}`, `{url}` stand for this world's own.
     pub fn run(&self, arguments: &[&str], mirrors: &str) -> Mirror {
+        self.run_to(&self.sink.url(), arguments, mirrors)
+    }
+
+    /// The same, for another server than this world's.
+    pub fn run_to(&self, url: &str, arguments: &[&str], mirrors: &str) -> Mirror {
         #[allow(clippy::disallowed_methods, reason = "a file of the test's own, never a database")]
         let text = std::fs::read_to_string(self.path("mirror.toml")).unwrap();
-        let deliver = format!("[deliver]\nbase_url = '{}'\n", self.sink.url());
+        let deliver = format!("[deliver]\nbase_url = '{url}'\n");
         let state = format!("[state]\ndir = '{}'\n", self.path("state").display());
         let source = format!("[source]\ndb = '{}'\n", self.db_path().display());
         let mirrors = mirrors.replace("{work}", &self.workspace().display().to_string());

@@ -1,6 +1,7 @@
 //! The Sessions API in memory, as strict as the real one and by default more forgetful: it validates, and never de-duplicates.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
@@ -13,6 +14,8 @@ const LONGEST_OUTPUT: usize = 1 << 20;
 /// Every conversation of one server.
 pub struct Store {
     conversations: BTreeMap<String, Conversation>,
+    /// Those that a request made, oldest first.
+    made: Vec<String>,
     ids: Random,
     dedupe_source_ids: bool,
 }
@@ -24,14 +27,34 @@ pub struct Conversation {
     pub items: Vec<Value>,
     /// Every accepted event, live ones included, in order.
     pub events: Vec<Value>,
+    /// What was typed on the web page and waits for its row, oldest first.
+    pub pending: Vec<String>,
+    /// What had waited, each with the text of the message that was taken for it.
+    pub answered: Vec<(String, String)>,
     session: Map<String, Value>,
     /// The item that each source id made.
     sources: BTreeMap<String, Value>,
 }
 
+impl Conversation {
+    /// As the real server does: each message of a person answers the input that has waited longest, whatever it says.
+    fn take_input(&mut self, item: &Value) {
+        let is_typed = item["type"] == "message" && item["role"] == "user" && item["is_meta"] != true;
+        if is_typed && !self.pending.is_empty() {
+            let text = item["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+            self.answered.push((self.pending.remove(0), text));
+        }
+    }
+}
+
 impl Default for Store {
     fn default() -> Self {
-        Self { conversations: BTreeMap::new(), ids: Random::new(0x0DD5), dedupe_source_ids: false }
+        Self {
+            conversations: BTreeMap::new(),
+            made: Vec::new(),
+            ids: Random::new(0x0DD5),
+            dedupe_source_ids: false,
+        }
     }
 }
 
@@ -48,6 +71,7 @@ impl Store {
     /// Makes a conversation unknown, as one deleted on the web page is.
     pub fn delete(&mut self, id: &str) {
         self.conversations.remove(id);
+        self.made.retain(|made| made != id);
     }
 
     pub fn dedupe_source_ids(&mut self, dedupe: bool) {
@@ -56,6 +80,11 @@ impl Store {
 
     pub fn conversation(&self, id: &str) -> Option<&Conversation> {
         self.conversations.get(id)
+    }
+
+    /// A person has typed something on the web page.
+    pub fn await_input(&mut self, id: &str, text: &str) {
+        self.conversations.get_mut(id).unwrap().pending.push(text.to_owned());
     }
 
     /// Stores an item as another writer would, past all faults.
@@ -75,10 +104,8 @@ impl Store {
             ("GET", ["v1", "agents"]) => {
                 Ok((200, json!({"data": [{"id": "agent_1", "name": "hermes-native-ui"}]})))
             }
-            ("POST", ["v1", "sessions"]) => {
-                let id = self.create();
-                self.session(&id).map(|session| (201, session))
-            }
+            ("POST", ["v1", "sessions"]) => self.make(&request.body),
+            ("GET", ["v1", "sessions"]) => self.list(&request.query),
             ("GET", ["v1", "sessions", id]) => self.session(id).map(|session| (200, session)),
             ("PATCH", ["v1", "sessions", id]) => self.patch(id, &request.body),
             ("GET", ["v1", "sessions", id, "items"]) => self.items(id, &request.query),
@@ -91,6 +118,41 @@ impl Store {
                 Response::json(status, &json!({"error": {"code": code, "message": message}}))
             }
         }
+    }
+
+    /// The conversations that requests made, oldest first.
+    pub fn made(&self) -> &[String] {
+        &self.made
+    }
+
+    /// A label that a conversation was made with.
+    pub fn label(&self, conversation: &str, key: &str) -> &str {
+        self.conversations[conversation].session["labels"][key].as_str().unwrap_or_default()
+    }
+
+    fn make(&mut self, body: &[u8]) -> Result<(u16, Value), Refusal> {
+        let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+        ensure(asked["agent_id"] == "agent_1", "agent_id must be that of an agent")?;
+        let id = self.create();
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let labels = asked.get("labels").cloned().unwrap_or_else(|| json!({}));
+        let session = &mut self.find(&id)?.session;
+        session.insert("labels".to_owned(), labels);
+        session.insert("created_at".to_owned(), json!(seconds));
+        self.made.push(id.clone());
+        self.session(&id).map(|session| (201, session))
+    }
+
+    /// Those that requests made, newest first.
+    fn list(&mut self, query: &[(String, String)]) -> Result<(u16, Value), Refusal> {
+        let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        let limit: usize = get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(20);
+        let after = get("after");
+        let newest: Vec<String> = self.made.iter().rev().cloned().collect();
+        let from = after.map_or(0, |after| newest.iter().take_while(|id| **id != after).count() + 1);
+        let page: Vec<String> = newest.iter().skip(from).take(limit).cloned().collect();
+        let data: Vec<Value> = page.iter().map(|id| self.session(id)).collect::<Result<_, _>>()?;
+        Ok((200, json!({"object": "list", "data": data, "has_more": from + page.len() < newest.len()})))
     }
 
     fn find(&mut self, id: &str) -> Result<&mut Conversation, Refusal> {
@@ -158,6 +220,7 @@ impl Store {
                         return Ok((202, json!({"queued": false, "item_id": first})));
                     }
                 }
+                conversation.take_input(&item);
                 conversation.items.push(item);
                 json!({"queued": false, "item_id": item_id})
             }

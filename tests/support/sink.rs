@@ -79,6 +79,11 @@ impl State {
     pub fn events(&self, conversation: &str) -> &[Value] {
         self.store.conversation(conversation).map_or(&[], |found| &found.events)
     }
+
+    /// What had waited on a conversation's web page, each with the text of the message that was taken for it.
+    pub fn answered(&self, conversation: &str) -> &[(String, String)] {
+        self.store.conversation(conversation).map_or(&[], |found| &found.answered)
+    }
 }
 
 #[derive(Default)]
@@ -146,6 +151,16 @@ impl Sink {
         self.shared.change(|state| state.store.create())
     }
 
+    /// Looks at what the server knows.
+    pub fn see<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.shared.state())
+    }
+
+    /// The conversations that requests made, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        self.shared.state().store.made().to_vec()
+    }
+
     pub fn delete_conversation(&self, id: &str) {
         self.shared.change(|state| state.store.delete(id));
     }
@@ -161,6 +176,15 @@ impl Sink {
 
     pub fn events(&self, conversation: &str) -> Vec<Value> {
         self.shared.state().events(conversation).to_vec()
+    }
+
+    /// A person has typed something on a conversation's web page.
+    pub fn await_input(&self, conversation: &str, text: &str) {
+        self.shared.change(|state| state.store.await_input(conversation, text));
+    }
+
+    pub fn answered(&self, conversation: &str) -> Vec<(String, String)> {
+        self.shared.state().answered(conversation).to_vec()
     }
 
     pub fn requests(&self) -> Vec<Request> {

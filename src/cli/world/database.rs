@@ -7,7 +7,7 @@ use std::time::Duration;
 use hermes_mirror::config::{Config, Mirror};
 use hermes_mirror::hermes::{Facts, Open, Schema, Source, SourceError};
 use hermes_mirror::ids::{HermesSessionId, MessageId};
-use hermes_mirror::pipeline::prospect::{Prospect, prospect};
+use hermes_mirror::pipeline::prospect::{self, Prospect, prospect};
 
 use super::subject;
 use crate::cli::finding::Finding;
@@ -117,6 +117,9 @@ pub fn trouble(error: &SourceError) -> Finding {
 /// Which session the mirror would follow if it were started now.
 pub fn session(config: &Config, mirror: &Mirror, open: &Open) -> (Finding, Option<HermesSessionId>) {
     let subject = subject(mirror);
+    if mirror.matching.is_some() {
+        return (matching(subject, mirror, open), None);
+    }
     let finding = match prospect(config, mirror, open) {
         Ok(Prospect::Follow { session, after }) => {
             let message = match after {
@@ -148,6 +151,20 @@ pub fn session(config: &Config, mirror: &Mirror, open: &Open) -> (Finding, Optio
         }
     };
     (finding, None)
+}
+
+/// How many sessions a mirror of many would take, were something said in them.
+fn matching(subject: String, mirror: &Mirror, open: &Open) -> Finding {
+    match prospect::matching(mirror, open) {
+        Ok((count, of)) => Finding::ok(
+            subject,
+            format!("{count} of {of} sessions match; each is mirrored once there is a new message in it"),
+        ),
+        Err(error) => {
+            let message = format!("its sessions can't be looked for: {error}");
+            Finding::fail(subject, message, "mend that, then check again")
+        }
+    }
 }
 
 fn nothing_fits(subject: String, mirror: &Mirror) -> Finding {

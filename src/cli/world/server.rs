@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use hermes_mirror::config::{Auth, Config, Deliver, Mirror};
-use hermes_mirror::ids::{ConversationId, HermesSessionId};
+use hermes_mirror::config::{Auth, Config, DEFAULT_AGENT, Deliver, Mirror};
+use hermes_mirror::ids::{AgentId, ConversationId, HermesSessionId};
 use hermes_mirror::omnigent::{Client, Fault, FaultKind, Session};
 
 use super::subject;
@@ -34,6 +34,10 @@ pub async fn ask(config: &Config, sessions: &[Option<HermesSessionId>]) -> Vec<F
     }
     let mut findings = vec![Finding::ok(SERVER, "answers, and is well")];
     for (mirror, session) in config.mirror.iter().zip(sessions) {
+        if mirror.makes_conversation() {
+            findings.push(can_be_made(mirror, client.agent(DEFAULT_AGENT).await));
+            continue;
+        }
         match client.session(&ConversationId::new(mirror.conversation.as_str())).await {
             Ok(found) => findings.push(known(mirror, &found, session.as_ref())),
             Err(fault) if concerns_all(&fault) => {
@@ -44,6 +48,17 @@ pub async fn ask(config: &Config, sessions: &[Option<HermesSessionId>]) -> Vec<F
         }
     }
     findings
+}
+
+fn can_be_made(mirror: &Mirror, agent: Result<AgentId, Fault>) -> Finding {
+    match agent {
+        Ok(_) => Finding::ok(subject(mirror), "its conversation is made with the session's first message"),
+        Err(fault) => Finding::fail(
+            subject(mirror),
+            format!("its conversation can't be made: {}", fault.detail),
+            "update Omnigent, or make a conversation there and write its id as `conversation`",
+        ),
+    }
 }
 
 /// Whether the next question would end the same way.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::{Choice, Glob, History, Mirror};
 use super::*;
 
 fn at_home(text: &str) -> Result<Config, ConfigError> {
@@ -26,6 +27,34 @@ fn a_mirror_and_a_server_address_are_enough() {
     assert_eq!(config.deliver.base_url, "https://host/prefix");
     assert_eq!(config.mirror[0].workspace.as_deref(), Some(Path::new("/w")));
     assert_eq!(config.mirror[0].agent_name, None);
+}
+
+#[test]
+fn a_mirror_of_many_needs_no_more_than_a_word() {
+    let config = at_home("[[mirror]]\nmatch = 'all'").unwrap();
+    let mirror = &config.mirror[0];
+    assert!(mirror.makes_conversation());
+    assert_eq!(mirror.matching, Some(Choice::default()));
+    assert_eq!((&mirror.sources, mirror.history), (&super::super::default_sources(), None));
+}
+
+#[test]
+fn patterns_of_directories_begin_where_paths_do() {
+    let config = at_home(
+        "[[mirror]]\nmatch = { workspace = ['~/work/*', 'near'], title = ['*x'] }\nhistory = 20\n\
+         exclude = { workspace = ['/s'] }\n[[mirror]]\nconversation = 'c'\nsession = 's'\nhistory = 'open-turn'",
+    )
+    .unwrap();
+    let texts = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect::<Vec<_>>();
+    let Mirror { matching, exclude, history, .. } = &config.mirror[0];
+    let matching = matching.as_ref().unwrap();
+    assert_eq!(texts(&matching.workspace), ["/home/ada/work/*", "/etc/hm/near"]);
+    assert_eq!(
+        (texts(&matching.title), texts(&exclude.workspace)),
+        (vec!["*x".to_owned()], vec!["/s".to_owned()])
+    );
+    assert_eq!(*history, Some(History::Rows(20)));
+    assert_eq!(config.mirror[1].history, Some(History::OpenTurn));
 }
 
 #[test]

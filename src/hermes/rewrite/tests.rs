@@ -20,6 +20,7 @@ fn row(id: i64, text: &str, timestamp: f64) -> Row {
         timestamp,
         token_count: None,
         trace: None,
+        goes_on: false,
         standing: Standing::New,
     }
 }
@@ -72,6 +73,37 @@ fn rows_in_no_order_do_not_ask_for_the_whole_session_each() {
         (1..=1_000_i32).map(|id| row(id.into(), &id.to_string(), 1_764_000_000.0 - f64::from(id))).collect();
     // The first is asked for because nothing is known before it.
     assert_eq!(asked(&backwards, &[]), IN_VAIN as usize + 1);
+}
+
+#[test]
+fn a_transcript_that_is_appended_again_and_again_has_its_history_read_once_each_time() {
+    const ROWS: i32 = 500;
+    const WAVES: i32 = 10;
+    for (keeps_times, expected) in [(true, WAVES), (false, 0)] {
+        let at = |n: i32| 1_764_000_000.0 + f64::from(n);
+        let said: Vec<Row> = (1..=ROWS).map(|n| row(n.into(), &n.to_string(), at(n))).collect();
+        let ghosts: Vec<Ghost> = said.iter().map(|row| Ghost::of(row, true)).collect();
+        let (mut rewrites, mut asked) = (Rewrites::default(), 0);
+        let mut judge = |row: &Row, next: f64| {
+            let given = |_, _| {
+                let again = row.id.get() > i64::from(ROWS);
+                asked += i32::from(again);
+                let rows = if again { ghosts.clone() } else { Vec::new() };
+                Ok::<_, Infallible>(Ghosts { rows, ..Ghosts::default() })
+            };
+            rewrites.judge(row, Some(next), false, given).unwrap()
+        };
+        for row in &said {
+            assert_eq!(judge(row, row.timestamp + 1.0), Verdict::New);
+        }
+        for n in ROWS + 1..=ROWS * (WAVES + 1) {
+            let original = (n - 1) % ROWS + 1;
+            let copy = row(n.into(), &original.to_string(), at(if keeps_times { original } else { n }));
+            let verdict = if keeps_times { Verdict::Repeated } else { Verdict::New };
+            assert_eq!(judge(&copy, copy.timestamp + 1.0), verdict, "{n}");
+        }
+        assert_eq!(asked, expected);
+    }
 }
 
 #[test]

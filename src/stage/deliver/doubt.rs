@@ -129,7 +129,7 @@ impl Deliver {
                     self.trouble.is_over();
                     return recovery;
                 }
-                Err(fault) => self.bear(&fault).await,
+                Err(fault) => self.trouble.bear(&self.client, &fault).await,
             }
         }
     }

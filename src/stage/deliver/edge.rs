@@ -44,7 +44,7 @@ impl Deliver {
                     self.retry_apart(edge);
                     return EdgeStatus::Owed { failed };
                 }
-                _ => self.bear(&fault).await,
+                _ => self.trouble.bear(&self.client, &fault).await,
             }
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::config;
 use crate::ids::ConversationId;
-use crate::omnigent::Fault;
-use crate::retry::Backoff;
+use crate::omnigent::{Client, Fault};
+use crate::retry::{Backoff, Verdict, verdict};
 use crate::stage::degraded::Degraded;
 use crate::state::StateError;
 use crate::stats::MirrorStats;
@@ -107,6 +107,24 @@ impl Trouble {
     /// once. A source that gives another one each time is no reason to knock without pause.
     pub fn is_first_renewal(&mut self) -> bool {
         !std::mem::replace(&mut self.renewed, true)
+    }
+
+    /// After a failure that another attempt may mend: reads the token again, or waits.
+    pub async fn bear(&mut self, client: &Client, fault: &Fault) {
+        let reason = match verdict(fault) {
+            Verdict::RefreshToken => {
+                let renewed = matches!(client.refresh_token().await, Ok(true));
+                if renewed && self.is_first_renewal() {
+                    return;
+                }
+                Reason::LoggedOut
+            }
+            Verdict::Park => Reason::NoConversation,
+            Verdict::Retry | Verdict::ReadBack | Verdict::DeadLetter => Reason::Unreachable,
+        };
+        if self.wait(reason, fault).await == Slept::Jumped {
+            client.renew();
+        }
     }
 
     /// Notes a failed attempt and waits before the next.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Feed, Following, Target};
+use super::{Feed, Following};
 use crate::event::Reading;
 use crate::hermes::{Open, Rewrites, SourceError, Succession, Wave};
 use crate::ids::{HermesSessionId, MessageId};
-use crate::stage::seek;
+use crate::stage::{search::Target, seek};
 
 impl Feed {
     /// Goes on in the child that a fork compaction made, once all of the parent is read. Returns whether it did.
@@ -21,6 +21,7 @@ impl Feed {
         if self.is_overtaken(open)? {
             return Ok(true);
         }
+        let before_first = MessageId::new(first.get().saturating_sub(1));
         let Some(following) = &mut self.following else { return Ok(false) };
         tracing::info!(
             conversation = %self.conversation, session = %following.session, child = %child,
@@ -28,11 +29,12 @@ impl Feed {
         );
         *following = Following {
             session: child.clone(),
-            read_to: MessageId::new(first.get().saturating_sub(1)),
+            read_to: before_first,
             highest: following.highest,
             taken_back: BTreeSet::new(),
             newest: None,
             rewrites: Rewrites::default(),
+            held: None,
             wave: Wave::default(),
             turn_closed: following.turn_closed,
             caught_up: false,
@@ -40,6 +42,7 @@ impl Feed {
             first: Some(first),
             place: following.place,
         };
+        self.lane.backlog.set(open.rows_behind(&child, before_first)?);
         self.watch.follow();
         self.send(Reading::Continued(child));
         Ok(true)
@@ -53,7 +56,7 @@ impl Feed {
         open: &Open,
         is_another_s: impl Fn(&HermesSessionId) -> bool,
     ) -> Result<bool, SourceError> {
-        let (Some(following), Target::Terminal(_)) = (&self.following, &self.target) else {
+        let (Some(following), Target::Terminal(_)) = (&self.following, &self.search.target) else {
             return Ok(false);
         };
         if !following.caught_up || following.turn_closed || !self.lane.has_room() {
@@ -68,7 +71,7 @@ impl Feed {
             self.stats.follows(None);
             return Ok(true);
         }
-        let taken = |session: &HermesSessionId| is_another_s(session) || (self.taken)(session);
+        let taken = |session: &HermesSessionId| is_another_s(session) || (self.search.taken)(session);
         match open.successor(&following.session, taken)? {
             Succession::Stays => Ok(false),
             Succession::Goes { .. } if self.is_overtaken(open)? => Ok(true),
@@ -82,7 +85,11 @@ impl Feed {
                 Ok(true)
             }
             Succession::Unsure(several) => {
-                self.stay(several);
+                self.search.refuse(
+                    several,
+                    "the terminal has left its session, and it is not certain that it went on in",
+                    "to have one mirrored, name it as `session` in [[mirror]]",
+                );
                 Ok(false)
             }
         }
@@ -95,17 +102,5 @@ impl Feed {
         let more = open.next_timestamp(&following.session, following.read_to)?.is_some();
         following.caught_up &= !more;
         Ok(more)
-    }
-
-    fn stay(&mut self, several: Vec<HermesSessionId>) {
-        if several != self.refused {
-            let list = several.iter().map(HermesSessionId::as_str).collect::<Vec<_>>().join(", ");
-            tracing::warn!(
-                conversation = %self.conversation,
-                "the terminal has left its session, and it is not certain that it went on in {list}; \
-                 to have one mirrored, name it as `session` in [[mirror]]"
-            );
-            self.refused = several;
-        }
     }
 }

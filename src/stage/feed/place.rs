@@ -2,7 +2,7 @@
 //! and then their ids are given anew; rows may have been taken back, and be live again.
 
 use super::Feed;
-use crate::event::Reading;
+use crate::event::{Reading, Rewind};
 use crate::hermes::{Open, SourceError};
 use crate::ids::MessageId;
 
@@ -53,7 +53,9 @@ impl Feed {
         if !(known && is_older || left.is_some()) || !self.lane.has_room() {
             return Ok(false);
         }
-        let session = left.clone().unwrap_or_else(|| following.session.clone());
+        let session = left.unwrap_or_else(|| following.session.clone());
+        let closed_turns = open.closed_turns(&session, row)?;
+        let rewind = Rewind { row, session: session.clone(), closed_turns };
         tracing::warn!(
             conversation = %self.conversation, %row, read_to = %following.read_to,
             "an older copy of the database was put in its place; going on behind the last row that both have"
@@ -65,10 +67,7 @@ impl Feed {
         following.taken_back.split_off(&row);
         following.newest = Some(row);
         following.session.clone_from(&session);
-        self.send(Reading::Rewound(row));
-        if left.is_some() {
-            self.send(Reading::Continued(session));
-        }
+        self.send(Reading::Rewound(rewind));
         Ok(true)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Feed, MOST_TAKEN_BACK};
+use super::Feed;
 use crate::event::{Beside, Reading, Undo};
 use crate::hermes::{Fate, Open, SourceError};
 use crate::ids::MessageId;
@@ -40,8 +40,8 @@ impl Feed {
                 continue;
             }
             self.memory.forget(row);
-            if fate == Fate::TakenBack && following.taken_back.len() < MOST_TAKEN_BACK {
-                following.taken_back.insert(row);
+            if fate == Fate::TakenBack {
+                following.watch_taken_back(row);
             }
             rows += 1;
         }

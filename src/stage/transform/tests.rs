@@ -24,6 +24,7 @@ fn row(role: Role, content: &str) -> Row {
         timestamp: 1_795_984_725.048,
         token_count: None,
         trace: None,
+        goes_on: false,
         standing: Standing::New,
     }
 }
@@ -149,13 +150,16 @@ fn e3_a_call_without_a_result_and_a_result_without_a_call_are_both_shown() {
 }
 
 #[test]
-fn e4_synthetic_rows_are_meta_or_skipped_and_open_either_way() {
-    let stored = "[System: Your previous response was truncated by the output length limit.]";
-    let meta = apply(row(Role::User, stored));
-    assert_eq!((meta.effect, meta.items), (TurnEffect::Opens, vec![user(stored, true)]));
-    let skip = config::Transform { synthetic: config::Synthetic::Skip, ..Default::default() };
-    let skipped = with(&skip, row(Role::User, stored));
-    assert_eq!((skipped.effect, skipped.items), (TurnEffect::Opens, vec![]));
+fn e4_synthetic_rows_are_meta_or_skipped_and_do_the_same_to_the_turn_either_way() {
+    let opener = "[IMPORTANT: Background process proc_1 completed normally (exit code 0).]";
+    let continuation = "[System: Your previous response was truncated by the output length limit.]";
+    for (stored, effect) in [(opener, TurnEffect::Opens), (continuation, TurnEffect::Continues)] {
+        let meta = apply(row(Role::User, stored));
+        assert_eq!((meta.effect, meta.items), (effect, vec![user(stored, true)]));
+        let skip = config::Transform { synthetic: config::Synthetic::Skip, ..Default::default() };
+        let skipped = with(&skip, row(Role::User, stored));
+        assert_eq!((skipped.effect, skipped.items), (effect, vec![]));
+    }
 }
 
 #[test]

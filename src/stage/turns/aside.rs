@@ -68,6 +68,11 @@ impl SetAside {
         self.keep(Turn { id, calls, settled: false })
     }
 
+    /// Takes up a turn that was set aside before a restart.
+    pub fn recall(&mut self, id: ResponseId, calls: Calls, settled: bool) {
+        let _ = self.keep(Turn { id, calls, settled });
+    }
+
     /// Notes a turn that was settled without a row that closed it.
     pub fn lapse(&mut self, id: ResponseId, calls: Calls) {
         self.lapsed = Some(id.clone());

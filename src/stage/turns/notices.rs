@@ -1,7 +1,7 @@
 //! What was last shown beside the items, so that each change is told once.
 
 use crate::event::{
-    Beside, CompactionState, Delivery, Item, ModelUsage, Notice, Post, RowItems, Todo, Undo, Usage,
+    Beside, CompactionState, Delivery, Item, ModelUsage, NOTE, Notice, Post, RowItems, Todo, Undo, Usage,
 };
 use crate::ids::ResponseId;
 
@@ -105,9 +105,6 @@ pub fn shows_boundary(row: &RowItems) -> bool {
     row.items.iter().any(|item| matches!(item, Item::Compaction(_)))
 }
 
-/// The place of what is said of a row rather than shown of it: its items count from 1.
-const BESIDE_ITEMS: u32 = 0;
-
 /// That rows were taken back. The note is an item like any other, which the ledger knows by the first of these rows; it
 /// stands in a turn of its own, named after the last, so that from both it can be told which rows were spoken of.
 pub fn undone(undo: Undo) -> Delivery {
@@ -118,7 +115,7 @@ pub fn undone(undo: Undo) -> Delivery {
     let text = format!("[{messages} taken back in the terminal]");
     let item = Item::User { text, images: Vec::new(), meta: true };
     let turn = ResponseId::for_turn(undo.last);
-    send(Post::Item { item, turn, row: undo.first, place: BESIDE_ITEMS })
+    send(Post::Item { item, turn, row: undo.first, place: NOTE })
 }
 
 /// That the person cut a turn short.

@@ -132,7 +132,7 @@ fn bound(last: i64, partial: Option<(i64, u32)>, turn: Option<(i64, bool)>) -> S
         partial: partial.map(|(row, items)| (MessageId::new(row), items)),
         turn: turn.map(|(id, closed)| OpenTurn { id: ResponseId::for_turn(MessageId::new(id)), closed }),
         closed_turns: Some(0),
-        calls: Vec::new(),
+        waiting: Vec::new(),
     };
     Step::Bound(Binding { session: HermesSessionId::new("s"), resume })
 }

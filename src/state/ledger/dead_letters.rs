@@ -15,7 +15,7 @@ use crate::state::StateError;
 pub struct NewDeadLetter {
     /// The row it came from.
     pub row: MessageId,
-    /// Which of the row's items it is, from 1; 0 for an edge.
+    /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
     pub place: u32,
     /// What it is.
     pub kind: &'static str,
@@ -44,7 +44,7 @@ pub struct DeadLetter {
     pub source: String,
     /// The row it came from.
     pub row: MessageId,
-    /// Which of the row's items it is, from 1; 0 for an edge.
+    /// Which of the row's items it is, from 1; 0 for a note on the row and those behind it.
     pub place: u32,
     /// What it is.
     pub kind: String,

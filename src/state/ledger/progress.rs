@@ -1,13 +1,12 @@
 //! One mirror's account in the ledger: where it stands, and each thing it has delivered.
 
-use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::{OptionalExtension, params};
 
 use super::Ledger;
 use super::dead_letters::{self, NewDeadLetter};
-use crate::event::{Binding, Mark, OpenTurn, Resume, Trace};
+use crate::event::{Binding, Mark, OpenTurn, Passed, Resume, Rewind};
 use crate::ids::{ConversationId, HermesSessionId, ItemId, MessageId, ResponseId};
 use crate::state::StateError;
 
@@ -35,6 +34,8 @@ pub struct Record {
     pub dead_letter: Option<NewDeadLetter>,
     /// The title that the conversation was given.
     pub title: Option<String>,
+    /// The first and the last row of an undo whose note is settled.
+    pub undo: Option<(MessageId, MessageId)>,
 }
 
 /// An item that the server has.
@@ -102,8 +103,8 @@ pub struct OwedEdge {
 /// One mirror's account.
 #[derive(Clone, Debug)]
 pub struct Account {
-    ledger: Ledger,
-    id: i64,
+    pub(super) ledger: Ledger,
+    pub(super) id: i64,
 }
 
 impl Account {
@@ -142,7 +143,7 @@ impl Account {
                     partial: partial.map(|(row, items)| (MessageId::new(row), items)),
                     turn: turn.map(|id| OpenTurn { id: ResponseId::new(id), closed }),
                     closed_turns: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
-                    calls: Vec::new(),
+                    waiting: Vec::new(),
                 },
             }))
         };
@@ -158,7 +159,7 @@ impl Account {
 
     /// A session was bound, to go on from `binding`.
     pub fn bind(&self, binding: &Binding) -> Result<(), StateError> {
-        let Resume { last, begins: _, partial, turn, closed_turns, calls: _ } = &binding.resume;
+        let Resume { last, begins: _, partial, turn, closed_turns, waiting: _ } = &binding.resume;
         let parameters = params![
             self.id,
             binding.session.as_str(),
@@ -199,6 +200,13 @@ impl Account {
             if let Some(letter) = &record.dead_letter {
                 dead_letters::write(&transaction, self.id, letter)?;
             }
+            if let Some((first, last)) = record.undo {
+                transaction
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO undone (mirror, first, last) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute((self.id, first.get(), last.get()))?;
+            }
             if let Some((turn, status)) = &record.edge {
                 let failed = matches!(status, EdgeStatus::Owed { failed: true });
                 transaction
@@ -238,11 +246,25 @@ impl Account {
     }
 
     fn write_mark(&self, conn: &rusqlite::Connection, mark: &Mark) -> rusqlite::Result<()> {
-        if let Some(trace) = mark.trace {
-            conn.prepare_cached(
-                "INSERT OR REPLACE INTO row (mirror, row, key, timestamp) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute((self.id, mark.row.get(), trace.key.cast_signed(), trace.timestamp))?;
+        match mark.passed {
+            Some(Passed::Delivered(trace)) => {
+                conn.prepare_cached(
+                    "INSERT OR REPLACE INTO row (mirror, row, key, timestamp) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute((
+                    self.id,
+                    mark.row.get(),
+                    trace.key.cast_signed(),
+                    trace.timestamp,
+                ))?;
+                conn.prepare_cached("DELETE FROM taken_back WHERE mirror = ?1 AND row = ?2")?
+                    .execute((self.id, mark.row.get()))?;
+            }
+            Some(Passed::TakenBack) => {
+                conn.prepare_cached("INSERT OR IGNORE INTO taken_back (mirror, row) VALUES (?1, ?2)")?
+                    .execute((self.id, mark.row.get()))?;
+            }
+            None => {}
         }
         let turn = mark.turn.as_ref();
         let closed = i64::try_from(mark.closed_turns).unwrap_or(i64::MAX);
@@ -262,54 +284,21 @@ impl Account {
         .map(drop)
     }
 
-    /// An older copy of the source was put in place, and ids behind `row` are given anew.
-    pub fn rewind(&self, row: MessageId) -> Result<(), StateError> {
-        self.execute("DELETE FROM row WHERE mirror = ?1 AND row > ?2", (self.id, row.get()))?;
+    /// An older copy of the source was put in place, and ids are given anew.
+    pub fn rewind(&self, rewind: &Rewind) -> Result<(), StateError> {
+        let Rewind { row, session, closed_turns } = rewind;
+        for gone in [
+            "DELETE FROM row WHERE mirror = ?1 AND row > ?2",
+            "DELETE FROM taken_back WHERE mirror = ?1 AND row > ?2",
+            "DELETE FROM undone WHERE mirror = ?1 AND last > ?2",
+        ] {
+            self.execute(gone, (self.id, row.get()))?;
+        }
         self.execute(
-            "UPDATE mirror SET last_row = ?2, partial_row = NULL, partial_items = NULL, turn = NULL, \
-             turn_closed = 0 WHERE id = ?1",
-            (self.id, row.get()),
+            "UPDATE mirror SET session = ?2, last_row = ?3, partial_row = NULL, partial_items = NULL, \
+             turn = NULL, turn_closed = 0, closed_turns = ?4 WHERE id = ?1",
+            (self.id, session.as_str(), row.get(), i64::try_from(*closed_turns).unwrap_or(i64::MAX)),
         )
-    }
-
-    /// The rows of a range that were delivered whole, ascending.
-    pub fn rows(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, Trace)>, StateError> {
-        let conn = self.ledger.conn();
-        let list = || -> rusqlite::Result<Vec<(MessageId, Trace)>> {
-            conn.prepare_cached(
-                "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row >= ?2 AND row < ?3 ORDER BY row",
-            )?
-            .query_map((self.id, range.start.get(), range.end.get()), decode_row)?
-            .collect()
-        };
-        list().map_err(|e| self.ledger.error(e))
-    }
-
-    /// The newest row before `row` that was delivered whole.
-    pub fn row_before(&self, row: MessageId) -> Result<Option<(MessageId, Trace)>, StateError> {
-        let conn = self.ledger.conn();
-        conn.prepare_cached(
-            "SELECT row, key, timestamp FROM row WHERE mirror = ?1 AND row < ?2 ORDER BY row DESC LIMIT 1",
-        )
-        .and_then(|mut s| s.query_row((self.id, row.get()), decode_row).optional())
-        .map_err(|e| self.ledger.error(e))
-    }
-
-    /// The first and last row of each undo that a delivered note in this range speaks of.
-    pub fn undone(&self, range: Range<MessageId>) -> Result<Vec<(MessageId, MessageId)>, StateError> {
-        let conn = self.ledger.conn();
-        let list = || -> rusqlite::Result<Vec<(MessageId, MessageId)>> {
-            let mut statement = conn.prepare_cached(
-                "SELECT row, turn FROM item WHERE mirror = ?1 AND row >= ?2 AND row < ?3 AND place = 0",
-            )?;
-            let notes = statement.query_map((self.id, range.start.get(), range.end.get()), |note| {
-                let first = MessageId::new(note.get(0)?);
-                let last = ResponseId::new(note.get::<_, String>(1)?).opener();
-                Ok((first, last.unwrap_or(first)))
-            })?;
-            notes.collect()
-        };
-        list().map_err(|e| self.ledger.error(e))
     }
 
     /// How the item of this account stands to which the server gave this id; `None` where there is none.
@@ -382,9 +371,4 @@ impl Account {
             .map(|found| found.is_some())
             .map_err(|e| self.ledger.error(e))
     }
-}
-
-fn decode_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(MessageId, Trace)> {
-    let key = row.get::<_, i64>(1)?.cast_unsigned();
-    Ok((MessageId::new(row.get(0)?), Trace { key, timestamp: row.get(2)? }))
 }

@@ -72,6 +72,45 @@ const STEPS: &[&str] = &[
     -- Whether the owed edge is to say that an item of its turn could not be delivered.
     ALTER TABLE turn ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- A row that was taken back before anything of it was shown: should it be live again, it is new.
+    CREATE TABLE taken_back (
+        mirror INTEGER NOT NULL REFERENCES mirror (id),
+        row    INTEGER NOT NULL,
+        PRIMARY KEY (mirror, row)
+    ) WITHOUT ROWID;
+    -- The first and the last row of an undo whose note was delivered or refused.
+    CREATE TABLE undone (
+        mirror INTEGER NOT NULL REFERENCES mirror (id),
+        first  INTEGER NOT NULL,
+        last   INTEGER NOT NULL,
+        PRIMARY KEY (mirror, first)
+    ) WITHOUT ROWID;
+    INSERT INTO undone SELECT mirror, row, CAST(substr(turn, length('hermes_turn_') + 1) AS INTEGER)
+        FROM item WHERE place = 0;
+    -- A conversation that a mirror has made, or is about to make.
+    CREATE TABLE made (
+        id           INTEGER PRIMARY KEY,
+        server       TEXT NOT NULL,
+        source       TEXT NOT NULL,
+        -- Which session it is for, in the words of the configuration.
+        purpose      TEXT NOT NULL,
+        -- The session that was found, and the row behind which the conversation begins.
+        session      TEXT NOT NULL,
+        after        INTEGER NOT NULL,
+        started_at   REAL NOT NULL,
+        -- Absent until the server has said it.
+        conversation TEXT,
+        UNIQUE (server, source, purpose)
+    );
+    -- The row up to which sessions were looked for that are mirrored once they have a new one.
+    CREATE TABLE looked (
+        server TEXT NOT NULL,
+        source TEXT NOT NULL,
+        row    INTEGER NOT NULL,
+        PRIMARY KEY (server, source)
+    ) WITHOUT ROWID;
+",
 ];
 
 /// Why a ledger can't be brought to today's form.
@@ -134,6 +173,25 @@ mod tests {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?))
         });
         assert_eq!(found.expect("kept"), ("t".to_owned(), "owed".to_owned(), false));
+    }
+
+    #[test]
+    fn an_undo_that_an_older_ledger_noted_is_noted_still() {
+        let conn = Connection::open_in_memory().expect("memory");
+        STEPS[..2].iter().for_each(|step| conn.execute_batch(step).expect("the second form"));
+        conn.execute_batch(
+            "INSERT INTO mirror (id, server, conversation, source) VALUES (1, 'http://h', 'c', '/db');
+             INSERT INTO item (mirror, row, place, kind, digest, turn) VALUES
+                 (1, 3, 0, 'user message', 7, 'hermes_turn_12'), (1, 5, 1, 'user message', 8, 'hermes_turn_5');",
+        )
+        .expect("filled");
+        conn.pragma_update(None, "application_id", APPLICATION).expect("set");
+        conn.pragma_update(None, "user_version", 2).expect("set");
+        migrate(&conn).expect("migrated");
+        let undone = conn.query_row("SELECT first, last FROM undone", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        });
+        assert_eq!(undone.expect("one"), (3, 12));
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Play<'_> {
         if for_the_first_time && self.random.happens(25) {
             self.mirror();
             self.catch_up();
+            self.mirror();
             self.note("undo undone");
             self.writer
                 .call(&json!({"do": "restore_rewound", "session_id": self.session, "since_message_id": id}));

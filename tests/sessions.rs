@@ -156,6 +156,6 @@ fn where_there_is_nothing_to_list_one_message_says_what_to_do() {
     db.session_with("sub", &[("source", text("subagent"))]);
     assert_eq!(
         answer(&[]),
-        "0 no sessions of a terminal in state.db: say something in Hermes, or see 1 others with --all\n"
+        "0 no sessions of a terminal in state.db: say something in Hermes; --all lists 1 more\n"
     );
 }

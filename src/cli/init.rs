@@ -32,7 +32,7 @@ pub struct Init {
     /// The file to write
     #[arg(long, value_name = "FILE", default_value = "pipeline.toml")]
     config: PathBuf,
-    /// Address of the Omnigent server [default: http://127.0.0.1:6767]
+    /// Address of the Omnigent server [default: `http://127.0.0.1:6767`]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// The directory that Hermes is started in [default: this one]
@@ -126,8 +126,8 @@ fn database(home: Option<&Path>) -> anyhow::Result<PathBuf> {
             Err(Obstacle::new(message, help).into())
         }
         [.., last] => {
-            let list: Vec<String> = found.iter().map(|path| short(path, home)).collect();
-            let message = format!("several Hermes profiles have a database: {}", list.join(", "));
+            let names: Vec<String> = found.iter().map(|path| short(path, home)).collect();
+            let message = format!("several Hermes profiles have a database: {}", names.join(", "));
             let directory = short(last.parent().unwrap_or(last), home);
             let help = format!("choose one, for example: HERMES_HOME={directory} hermes-mirror init");
             Err(Misuse::new(message, help).into())

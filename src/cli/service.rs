@@ -1,5 +1,6 @@
 //! `service`: the mirror under the care of systemd or launchd, for this user.
 
+use std::fmt::Write;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -112,9 +113,11 @@ impl Place {
         self.tell(&self.manager.start(&file, before))?;
         let mut said = format!("{file} written and started\n{}", self.manager.advice());
         if let Some(env) = &config.deliver.auth.env {
-            said += &format!(
+            // Writing to a String can't fail.
+            let _ = writeln!(
+                said,
                 "note: the service does not see the variable {} that the token comes from; take it from a file or a \
-                 command\n",
+                 command",
                 env.name
             );
         }

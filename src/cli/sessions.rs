@@ -1,5 +1,6 @@
 //! `sessions`: what there is to mirror.
 
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -130,9 +131,7 @@ fn nothing(database: &Path, left_out: usize) -> String {
     if left_out == 0 {
         return format!("no sessions in {name} yet: say something in Hermes\n");
     }
-    format!(
-        "no sessions of a terminal in {name}: say something in Hermes, or see {left_out} others with --all\n"
-    )
+    format!("no sessions of a terminal in {name}: say something in Hermes; --all lists {left_out} more\n")
 }
 
 /// The table, cut to the terminal where stdout is one.
@@ -148,7 +147,8 @@ fn shown(entries: &[Entry], left_out: usize) -> String {
     table::fit(&mut rows, &[(1, Cut::End), (2, Cut::Start), (7, Cut::End), (0, Cut::End)], width.0.into());
     let mut text = table::aligned(&rows);
     if left_out > 0 {
-        text.push_str(&format!("{left_out} more with --all\n"));
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{left_out} more with --all");
     }
     text
 }

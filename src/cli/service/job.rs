@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use hermes_mirror::config::{self, Config};
+use hermes_mirror::printable::printable;
 
 use crate::cli::exit::Misuse;
 
@@ -44,7 +45,8 @@ impl Job {
 fn word(path: &Path) -> Result<String, Misuse> {
     let text = path.to_str().filter(|text| !text.contains(char::is_control));
     text.map(str::to_owned).ok_or_else(|| {
-        let message = format!("the path {path:?} has characters that a service's file can't hold");
+        let path = printable(&path.to_string_lossy());
+        let message = format!("the path {path} has characters that a service's file can't hold");
         Misuse::new(message, "give it a name without control characters, in Unicode")
     })
 }

@@ -12,6 +12,7 @@ mod dead_letters;
 mod demo;
 pub mod exit;
 mod finding;
+mod init;
 mod log_writer;
 mod man;
 mod output;
@@ -20,7 +21,10 @@ mod resolve;
 mod run;
 mod schema;
 mod serve;
+mod service;
+mod sessions;
 mod status;
+mod table;
 mod tail;
 pub mod telemetry;
 mod when;
@@ -52,6 +56,8 @@ pub struct Arguments {
 pub enum Command {
     /// See it work, with nothing but this program
     Demo(demo::Demo),
+    /// Write a first configuration, from what is found here
+    Init(init::Init),
     /// Feed every [[mirror]] of the configuration, until a signal
     Run(run::Run),
     /// Feed one conversation, named on the command line, until a signal
@@ -60,12 +66,16 @@ pub enum Command {
     Check(check::Check),
     /// Say how a running mirror stands
     Status(status::Status),
+    /// List the sessions of Hermes's database
+    Sessions(sessions::Sessions),
     /// Show a session's items on the terminal, as they would be sent
     Tail(tail::Tail),
     /// See what the server would not take, send it again or throw it away
     DeadLetters(dead_letters::DeadLetters),
     /// Keep conversations and show them on a page, for people without Omnigent
     Serve(serve::Serve),
+    /// Have the system run the mirror, from login on and again after a failure
+    Service(service::Service),
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print the completions for a shell
@@ -85,13 +95,16 @@ impl Command {
 pub fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(arguments) => return demo::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments)?,
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Attach(arguments) => attach::run(arguments)?,
         Command::Check(arguments) => return check::run(&arguments),
         Command::Status(arguments) => return status::run(&arguments),
+        Command::Sessions(arguments) => sessions::run(arguments)?,
         Command::Tail(arguments) => tail::run(arguments)?,
         Command::DeadLetters(arguments) => return dead_letters::run(&arguments),
         Command::Serve(arguments) => serve::run(arguments)?,
+        Command::Service(arguments) => return service::run(&arguments),
         Command::Schema => schema::run()?,
         Command::Completions(arguments) => completions::run(&arguments)?,
         Command::Man(arguments) => man::run(&arguments)?,

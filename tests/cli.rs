@@ -14,15 +14,18 @@ use std::process;
 use assert_cmd::Command;
 use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
 
-const SUBCOMMANDS: [&str; 11] = [
+const SUBCOMMANDS: [&str; 14] = [
     "demo",
+    "init",
     "run",
     "attach",
     "check",
     "status",
+    "sessions",
     "tail",
     "dead-letters",
     "serve",
+    "service",
     "schema",
     "completions",
     "man",
@@ -78,9 +81,9 @@ fn help_names_every_subcommand_option_and_exit_code() {
     for subcommand in SUBCOMMANDS {
         insta::assert_snapshot!(format!("help_{subcommand}"), answer(&mut program(&[subcommand, "--help"])));
     }
-    for action in ["replay", "purge"] {
-        let help = answer(&mut program(&["dead-letters", action, "--help"]));
-        insta::assert_snapshot!(format!("help_dead-letters_{action}"), help);
+    for [command, action] in [["dead-letters", "replay"], ["dead-letters", "purge"], ["service", "install"]] {
+        let help = answer(&mut program(&[command, action, "--help"]));
+        insta::assert_snapshot!(format!("help_{command}_{action}"), help);
     }
 }
 

@@ -156,7 +156,7 @@ impl Letters {
 fn list(letters: &Letters, json: bool) -> anyhow::Result<String> {
     let all = letters.all()?;
     if json {
-        return shown::json(&all.iter().map(shown::Entry::new).collect::<Vec<_>>());
+        return output::json(&all.iter().map(shown::Entry::new).collect::<Vec<_>>());
     }
     Ok(match (&letters.found, all.as_slice()) {
         (None, _) => {
@@ -168,7 +168,7 @@ fn list(letters: &Letters, json: bool) -> anyhow::Result<String> {
 }
 
 fn show(letter: &DeadLetter, json: bool) -> anyhow::Result<String> {
-    if json { shown::json(&shown::Whole::new(letter)) } else { shown::page(letter) }
+    if json { output::json(&shown::Whole::new(letter)) } else { shown::page(letter) }
 }
 
 fn purge(letters: &Letters, which: &Which, json: bool) -> anyhow::Result<()> {
@@ -184,7 +184,7 @@ fn purge(letters: &Letters, which: &Which, json: bool) -> anyhow::Result<()> {
         }
     }
     let text = match (json, purged.len()) {
-        (true, _) => shown::json(&Purged { purged })?,
+        (true, _) => output::json(&Purged { purged })?,
         (false, 1) => "1 dead letter thrown away\n".to_owned(),
         (false, count) => format!("{count} dead letters thrown away\n"),
     };

@@ -29,6 +29,23 @@ impl Misuse {
     }
 }
 
+/// A request that can't be carried out as the world is now.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Obstacle {
+    /// What is in the way.
+    pub message: String,
+    /// How it is put out of the way.
+    pub help: String,
+}
+
+impl Obstacle {
+    /// An obstacle that `message` names, and that `help` removes.
+    pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: help.into() }
+    }
+}
+
 /// Prints the error with its causes and its help to stderr, and says which exit code it has.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let text = render(error, color(&io::stderr()));
@@ -75,7 +92,10 @@ fn render(error: &anyhow::Error, color: bool) -> String {
 /// What the first error of the chain that knows it says is to be done.
 fn help(error: &anyhow::Error) -> Option<&str> {
     let misuse = find::<Misuse>(error).map(|misuse| misuse.help.as_str());
-    misuse.or_else(|| find::<ServeError>(error)?.help()).or_else(|| find::<DemoError>(error)?.help())
+    misuse
+        .or_else(|| Some(find::<Obstacle>(error)?.help.as_str()))
+        .or_else(|| find::<ServeError>(error)?.help())
+        .or_else(|| find::<DemoError>(error)?.help())
 }
 
 fn find<E: std::error::Error + 'static>(error: &anyhow::Error) -> Option<&E> {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
+use serde::Serialize;
 
 /// JSON text with those characters escaped that would steer a terminal. Those below U+0020 JSON has escaped already;
 /// the line ends between values are not within a string.
@@ -18,6 +19,12 @@ pub fn safe_json(text: &str) -> String {
         }
     }
     safe
+}
+
+/// Pretty JSON and a line's end. Characters that would steer a terminal are escaped.
+pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_json::to_string_pretty(value).context("cannot write JSON")?;
+    Ok(safe_json(&text) + "\n")
 }
 
 /// Writes to stdout. A reader that has seen enough and went away is no failure.

@@ -48,3 +48,12 @@ pub fn resolve(mut config: Config) -> Result<Resolved, Misuse> {
     }
     Ok(Resolved { config, database })
 }
+
+/// A path with the home directory as `~`, as it may stand in a configuration.
+pub fn short(path: &Path, home: Option<&Path>) -> String {
+    match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
+}

@@ -8,6 +8,17 @@ pub fn rfc3339(at_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 
+/// How long ago something was, in the largest unit of which there is one: `3 min`.
+pub fn ago(ms: i64) -> String {
+    let s = ms.max(0) / 1_000;
+    match s {
+        0..=59 => format!("{s} s"),
+        60..=3_599 => format!("{} min", s / 60),
+        3_600..=86_399 => format!("{} h", s / 3_600),
+        _ => format!("{} d", s / 86_400),
+    }
+}
+
 /// The Gregorian date that is so many days after 1970-01-01.
 ///
 /// Counted in years that begin in March, so that a leap day is the last of its year: then the months before a day
@@ -42,6 +53,15 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(rfc3339(s * 1_000), words);
+        }
+    }
+
+    #[test]
+    fn how_long_ago_is_told_in_one_unit() {
+        for (ms, said) in
+            [(-1, "0 s"), (59_999, "59 s"), (60_000, "1 min"), (7_199_999, "1 h"), (864_000_000, "10 d")]
+        {
+            assert_eq!(ago(ms), said);
         }
     }
 

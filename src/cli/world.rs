@@ -10,7 +10,7 @@ use reqwest::Url;
 
 use super::finding::Finding;
 
-mod database;
+pub mod database;
 mod server;
 
 /// What is on this machine.

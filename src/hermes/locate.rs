@@ -74,6 +74,17 @@ pub fn database(
     Ok(Location { path: home.join(".hermes").join(FILE_NAME), origin: Origin::Default })
 }
 
+/// The databases of the profiles that stand beside a default one: `profiles/NAME/state.db` below its directory.
+#[must_use]
+pub fn profiles(database: &Path) -> Vec<PathBuf> {
+    let below = database.parent().unwrap_or(Path::new("")).join("profiles");
+    let entries = std::fs::read_dir(below).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.map(|entry| entry.path().join(FILE_NAME)).filter(|path| path.is_file()).collect();
+    found.sort();
+    found
+}
+
 /// The value without blanks at its ends; one that is not Unicode stays as it is.
 fn trimmed(value: OsString) -> OsString {
     value.to_str().map(str::trim).map(OsStr::new).map(OsStr::to_owned).unwrap_or(value)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -59,6 +59,18 @@ pub fn replace(path: &Path, content: &str) -> Result<(), StateError> {
         exchange(&spare, path)
     };
     write().map_err(|cause| StateError::Write { path: path.to_owned(), cause })
+}
+
+/// Writes a text file where there is none yet. One that can't be written whole is taken away again.
+pub fn write_new(path: &Path, content: &str) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "a file that this makes, never a database")]
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let written = file.write_all(content.as_bytes()).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // What went wrong first is what counts.
+        let _ = fs::remove_file(path);
+    }
+    written
 }
 
 /// The spare file, made anew where it is not one of ours: it was somebody else's until the two changed places.

@@ -18,12 +18,14 @@ use rusqlite::{Connection, OpenFlags};
 use super::{StateError, dir, lock};
 
 mod dead_letters;
+mod followed;
 mod made;
 mod progress;
 mod remembered;
 mod schema;
 
 pub use dead_letters::{DeadLetter, DeadLetters, NewDeadLetter};
+pub use followed::{Followed, followed};
 pub use made::{Left, Made, Making, of_session, session_of};
 pub use progress::{Account, DeliveredItem, EdgeStatus, Key, OwedEdge, Record, Standing};
 

@@ -9,7 +9,6 @@ use hermes_mirror::pipeline::replay::{Replay, Replayed};
 use hermes_mirror::state::ledger::{DeadLetter, DeadLetters};
 use serde::Serialize;
 
-use super::shown;
 use crate::cli::attach::obey;
 use crate::cli::output;
 
@@ -55,7 +54,7 @@ pub fn run(
     }
     printed?;
     if json {
-        output::print(shown::json(&fates)?.as_bytes())?;
+        output::print(output::json(&fates)?.as_bytes())?;
     }
     ended.context("the replay was cut short; the next one looks again for what was not reported")?;
     Ok(if all_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use anyhow::Context;
 use hermes_mirror::state::ledger::DeadLetter;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::output::safe_json;
+use crate::cli::output::json;
+use crate::cli::table::aligned;
 use crate::cli::when::rfc3339;
 
 /// How much of a reason stands in the list, in characters.
@@ -55,41 +55,24 @@ fn body(letter: &DeadLetter) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&letter.body).into_owned()))
 }
 
-/// Pretty JSON and a line's end. Characters that would steer a terminal are escaped.
-pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
-    let text = serde_json::to_string_pretty(value).context("cannot write JSON")?;
-    Ok(safe_json(&text) + "\n")
-}
-
 /// One line each.
 pub fn table(letters: &[DeadLetter]) -> String {
-    let cells: Vec<[String; 5]> = letters.iter().map(cells).collect();
-    let width = |column: usize| {
-        let of = |row: &[String; 5]| row.get(column).map_or(0, |cell| cell.chars().count());
-        cells.iter().map(of).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let mut text = String::new();
-    for (letter, row) in letters.iter().zip(&cells) {
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(text, "{cell:<width$}  ");
-        }
-        text.push_str(&in_short(&letter.reason));
-        if letter.maybe_delivered {
-            let _ = write!(text, "  [{MAYBE}]");
-        }
-        text.push('\n');
-    }
-    text
+    aligned(&letters.iter().map(cells).collect::<Vec<_>>())
 }
 
-fn cells(letter: &DeadLetter) -> [String; 5] {
-    [
+fn cells(letter: &DeadLetter) -> Vec<String> {
+    let mut reason = in_short(&letter.reason);
+    if letter.maybe_delivered {
+        // Writing to a String can't fail.
+        let _ = write!(reason, "  [{MAYBE}]");
+    }
+    vec![
         letter.id.to_string(),
         rfc3339(letter.at_ms),
         letter.conversation.clone(),
         format!("row {}", letter.row),
         letter.kind.clone(),
+        reason,
     ]
 }
 

@@ -63,7 +63,8 @@ fn describe(facts: &Facts, schema: &Schema) -> Vec<Finding> {
     findings
 }
 
-fn trouble(error: &SourceError) -> Finding {
+/// Why the database can't be read, and what to do about it.
+pub fn trouble(error: &SourceError) -> Finding {
     match error {
         SourceError::Missing(path) => Finding::warn(
             DATABASE,

@@ -13,7 +13,7 @@ mod request;
 mod served;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use document::{Document, read, root};
@@ -241,5 +241,30 @@ fn every_link_leads_to_a_file_and_a_heading() {
                 assert!(anchors.contains(&heading), "{}: {shown} has no #{heading}", document.name);
             }
         }
+    }
+}
+
+/// The program's source, each text of several lines as the one that it is.
+fn source(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let texts = entries.map(|path| match path.extension() {
+        None => source(&path),
+        Some(extension) if extension == "rs" => read(&path),
+        Some(_) => String::new(),
+    });
+    Regex::new(r"\\\n\s*").unwrap().replace_all(&texts.collect::<String>(), "").into_owned()
+}
+
+#[test]
+fn every_message_that_is_explained_is_one_of_the_program() {
+    let operations = Document::open("docs/operations.md");
+    let rows = operations.section("What the log says, and what to do").lines();
+    let messages: Vec<&str> =
+        rows.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0)).collect();
+    assert!(messages.len() > 20, "the messages were not found: {messages:?}");
+    let source = source(&root("src"));
+    for message in messages {
+        let is_said = message.split('…').all(|part| source.contains(part.trim()));
+        assert!(is_said, "{}: nothing says `{message}`", operations.name);
     }
 }

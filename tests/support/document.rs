@@ -71,6 +71,13 @@ impl Document {
         &self.blocks
     }
 
+    /// The prose below a heading of the second rank.
+    pub fn section(&self, heading: &str) -> &str {
+        let sections = self.prose.split("\n## ");
+        let mut below = sections.filter_map(|section| section.strip_prefix(heading)?.strip_prefix('\n'));
+        below.next().unwrap_or_else(|| panic!("{} has no section {heading:?}", self.name))
+    }
+
     /// What stands between backquotes within the prose.
     pub fn spans(&self) -> Vec<String> {
         let spans = self.prose.split('`').skip(1).step_by(2);

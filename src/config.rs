@@ -66,7 +66,7 @@ pub struct Config {
     pub status: Status,
     /// Commands of your own, run when something happens.
     pub hooks: Hooks,
-    /// One for each conversation to feed.
+    /// One for each conversation to feed, or one for all sessions that match. Repeat the table for more.
     pub mirror: Vec<Mirror>,
 }
 
@@ -339,7 +339,7 @@ pub struct AuthCommand {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct State {
-    /// Where cursors of mirrors without a bridge directory are kept.
+    /// Where the ledger is kept, and what mirrors without a bridge directory write.
     /// Default: `$XDG_STATE_HOME/hermes-mirror`, else `~/.local/state/hermes-mirror`.
     pub dir: Option<PathBuf>,
 }
@@ -361,7 +361,7 @@ pub struct Hooks {
     pub turn_end: Option<Vec<String>>,
     /// The same, when the model has asked you something and waits.
     pub waiting: Option<Vec<String>>,
-    /// The same, when a mirror is held or degraded from then on.
+    /// The same, when a mirror is held, parked or degraded from then on.
     pub degraded: Option<Vec<String>>,
     /// How long a command may take before it is killed, in ms (100 to 600000).
     pub timeout_ms: u64,
@@ -378,11 +378,12 @@ impl Default for Hooks {
 #[serde(deny_unknown_fields)]
 pub struct Mirror {
     /// The Omnigent conversation to feed, or `new`: one is made once there is a session to show, and kept from then on.
-    /// Absent, or `new`, beside `match`.
+    /// Default: `new` beside `match`, where it can be nothing else; without that it is needed.
     #[serde(default = "new_conversation")]
     pub conversation: String,
     /// Which sessions to mirror, each to a conversation of its own: `all`, or those that fit what is given here. A
-    /// session is taken once it has a row that came after the mirror was first started.
+    /// session is taken once it has a row that came after the mirror was first started. `session`, `workspace`,
+    /// `launch_epoch` and `bridge_dir` are each session's own and can't stand beside it.
     #[serde(default, rename = "match")]
     #[schemars(schema_with = "choice::all_or_choice")]
     pub matching: Option<Choice>,
@@ -395,7 +396,8 @@ pub struct Mirror {
     /// The Hermes session to follow; found by `workspace` and `launch_epoch` where absent.
     #[serde(default)]
     pub session: Option<String>,
-    /// The directory the Hermes terminal works in. The newest session there is followed, and no later one.
+    /// The directory the Hermes terminal works in. The session that is the newest there when the mirror first finds one
+    /// is followed. Default: none; needed where neither `session` nor `match` is given.
     #[serde(default)]
     pub workspace: Option<PathBuf>,
     /// When the terminal was started, in s since the epoch (0 to 100000000000). A session that started more than 10 s

@@ -118,7 +118,12 @@ pub fn publish(name: &str, common: &Common, text: &str, figures: &Value) -> Resu
 }
 
 fn write_json(path: &Path, name: &str, common: &Common, figures: &Value) -> Result<()> {
-    let command: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    // Where the figures went is no part of how they came about.
+    let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
+    let mut command = Vec::new();
+    while let Some(argument) = arguments.next() {
+        if argument == "--json" { drop(arguments.next()) } else { command.push(argument) }
+    }
     let document = json!({
         "benchmark": name,
         "command": format!("cargo bench --bench {name} -- {}", command.join(" ")),

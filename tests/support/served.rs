@@ -27,7 +27,12 @@ impl Served {
     }
 
     pub fn start_on(port: u16, data: &Path) -> Self {
-        let mut child = command(port, data).spawn().expect("the server starts");
+        Self::spawn(command(port, data))
+    }
+
+    /// Starts what is asked for on a command line.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };

@@ -159,9 +159,9 @@ impl Place {
 
     /// Whether what stands in the place, if anything does, is ours.
     fn ours(&self) -> Result<(), Misuse> {
-        let is_anothers =
+        let is_foreign =
             self.file.symlink_metadata().is_ok() && !dir::read(&self.file).is_some_and(|text| is_ours(&text));
-        if !is_anothers {
+        if !is_foreign {
             return Ok(());
         }
         let message = format!("{} was not written by hermes-mirror, and stays as it is", self.file.display());

@@ -117,6 +117,7 @@ fn private_things_stay_out() {
     }
     write(&world.path("work/mine/.hermes-mirror-ignore"), "");
     std::os::unix::fs::symlink(world.path("work/secret"), world.path("work/alias")).unwrap();
+    std::os::unix::fs::symlink(world.path("work/mine/x"), world.path("work/link")).unwrap();
     let rule = format!(
         "[[mirror]]\nmatch = {{ workspace = ['{0}/*'] }}\n\
          exclude = {{ workspace = ['{0}/secret'], title = ['*tax*'] }}\n",
@@ -126,6 +127,7 @@ fn private_things_stay_out() {
     for (session, columns) in [
         ("in the workspace itself", vec![at("work")]),
         ("elsewhere", vec![at("elsewhere")]),
+        ("marked, behind a link", vec![at("work/link")]),
         ("nowhere", vec![]),
         ("excluded", vec![at("work/secret/x")]),
         ("excluded by another name", vec![at("work/alias/x")]),

@@ -169,7 +169,16 @@ fn verify(command: &str) -> Result<(), String> {
             is_taken(arguments)
         }
         ["cargo", "install", "--path", "."] => exists("src/main.rs"),
+        ["cargo", "package"] => exists("Cargo.toml"),
         ["cargo", "bench", "--bench", name] => exists(&format!("benches/{name}.rs")),
+        ["cargo", "bench", "--bench", name, "--", ref options @ ..] => {
+            let text =
+                read(&root(&format!("benches/{name}.rs"))) + &read(&root("benches/support/options.rs"));
+            let is_known = |option: &&str| text.contains(&format!("{}: ", option.trim_start_matches("--")));
+            let unknown =
+                options.iter().filter(|option| option.starts_with("--")).find(|option| !is_known(option));
+            unknown.map_or(Ok(()), |option| Err(format!("the benchmark does not know {option}")))
+        }
         ["cargo", "test", "--test", name] => exists(&format!("tests/{name}.rs")),
         [script, ref options @ ..] if script.starts_with("scripts/") => is_script(script, options),
         _ => Err("no rule of this test knows it".to_owned()),

@@ -134,6 +134,9 @@ fn nothing(database: &Path, left_out: usize) -> String {
     format!("no sessions of a terminal in {name}: say something in Hermes; --all lists {left_out} more\n")
 }
 
+/// How wide the table is at most where no terminal says: a title may hold anything.
+const WIDEST: usize = 400;
+
 /// The table, cut to the terminal where stdout is one.
 fn shown(entries: &[Entry], left_out: usize) -> String {
     let head = ["SESSION", "TITLE", "CWD", "SOURCE", "AGE", "MESSAGES", "LIVE", "MIRRORED TO"];
@@ -141,12 +144,11 @@ fn shown(entries: &[Entry], left_out: usize) -> String {
     let now = now_ms();
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(entries.iter().map(|entry| entry.cells(home.as_deref(), now)));
-    let Some((width, _)) = terminal_size::terminal_size_of(io::stdout()) else {
-        return table::aligned(&rows);
-    };
-    table::fit(&mut rows, &[(1, Cut::End), (2, Cut::Start), (7, Cut::End), (0, Cut::End)], width.0.into());
+    let terminal = terminal_size::terminal_size_of(io::stdout());
+    let width = terminal.map_or(WIDEST, |(width, _)| width.0.into());
+    table::fit(&mut rows, &[(1, Cut::End), (2, Cut::Start), (7, Cut::End), (0, Cut::End)], width);
     let mut text = table::aligned(&rows);
-    if left_out > 0 {
+    if left_out > 0 && terminal.is_some() {
         // Writing to a String can't fail.
         let _ = writeln!(text, "{left_out} more with --all");
     }

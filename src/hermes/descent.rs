@@ -65,11 +65,13 @@ impl Descent {
         self.0.iter().filter_map(|session| session.title.as_deref())
     }
 
-    /// Whether a person has said that it is nobody's business: in its title, or by a file in its directory or above.
+    /// Whether a person has said that it is nobody's business: in its title, or by a file in its directory or above,
+    /// as it is recorded or with its links resolved.
     #[must_use]
     pub fn is_private(&self) -> bool {
         let marked = |title: &str| title.to_lowercase().contains(PRIVATE);
         let ignored = |cwd: &Path| cwd.ancestors().any(|dir| dir.join(IGNORE_FILE).exists());
-        self.titles().any(marked) || self.cwd().is_some_and(ignored)
+        let lies = |cwd: &Path| ignored(cwd) || cwd.canonicalize().is_ok_and(|resolved| ignored(&resolved));
+        self.titles().any(marked) || self.cwd().is_some_and(lies)
     }
 }

@@ -297,6 +297,10 @@ pub struct Taken {
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
+    if !path.exists() {
+        // Where that can't be, `SQLite` says why.
+        let _ = dir::create_database(path);
+    }
     let open = || -> rusqlite::Result<(Connection, i32, i32)> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;

@@ -33,6 +33,13 @@ pub fn create(dir: &Path) -> Result<(), StateError> {
         .map_err(|cause| StateError::Write { path: dir.to_owned(), cause })
 }
 
+/// Makes the file of a database of our own, 0600, before `SQLite` opens it: -wal and -shm get its mode. One that exists is
+/// left as it is.
+pub fn create_database(path: &Path) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "a file of our own that SQLite has not opened yet")]
+    File::options().append(true).create(true).mode(0o600).open(path).map(drop)
+}
+
 /// Files are written in steps of so many bytes, blank at the end: one that never changes its length is whole also
 /// after a power cut.
 const STEP: usize = 512;

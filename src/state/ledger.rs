@@ -7,7 +7,7 @@
 //! A ledger that is damaged, or that a newer program wrote, is moved aside and begun anew; where a conversation
 //! stands is then read back from the server, never replayed.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,7 +96,7 @@ enum Unsound {
 }
 
 fn open_sound(path: &Path) -> Result<Connection, Unsound> {
-    create_private(path).map_err(|cause| {
+    dir::create_database(path).map_err(|cause| {
         Unsound::Fault(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
             Some(cause.to_string()),
@@ -122,13 +122,6 @@ fn open_sound(path: &Path) -> Result<Connection, Unsound> {
     })?;
     conn.set_prepared_statement_cache_capacity(32);
     Ok(conn)
-}
-
-/// `SQLite` gives -wal and -shm the mode of the database, so the file is made before it is opened.
-fn create_private(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    #[expect(clippy::disallowed_methods, reason = "the ledger's own file, before SQLite opens it")]
-    File::options().append(true).create(true).mode(0o600).open(path).map(drop)
 }
 
 fn sort(cause: rusqlite::Error) -> Unsound {

@@ -342,6 +342,19 @@ fn a_server_that_cannot_start_says_why_and_what_to_do() {
 }
 
 #[test]
+fn what_it_keeps_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("conversations.db");
+    let server = Served::start(&data);
+    server.new_conversation();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = hermes_mirror::hermes::with_suffix(&data, suffix);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
+    }
+}
+
+#[test]
 fn the_page_comes_from_this_server_alone_and_makes_no_markup() {
     let directory = tempfile::tempdir().unwrap();
     let server = Served::start(&directory.path().join("c.db"));

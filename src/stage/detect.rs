@@ -70,10 +70,11 @@ impl Health {
         self.0.watching.load(Ordering::Relaxed)
     }
 
-    /// Changes were found that no event announced, so the poll runs at its full pace.
+    /// Whether events announce changes. If not, because nothing watches or changes were found that no event announced,
+    /// the poll runs at its full pace.
     #[must_use]
-    pub fn is_mute(&self) -> bool {
-        self.0.mute.load(Ordering::Relaxed)
+    pub fn sees_events(&self) -> bool {
+        self.is_watching() && !self.0.mute.load(Ordering::Relaxed)
     }
 
     /// Notes whether events arrive. Returns true when that is news.
@@ -156,17 +157,17 @@ impl Detect {
         }
     }
 
-    fn is_trusted(&self) -> bool {
-        self.watch.is_some() && !self.health.is_mute()
-    }
-
     fn calm_interval(&self) -> Duration {
         let config = &self.config;
-        Duration::from_millis(if self.is_trusted() { config.fallback_poll_ms } else { config.poll_ms })
+        Duration::from_millis(if self.health.sees_events() {
+            config.fallback_poll_ms
+        } else {
+            config.poll_ms
+        })
     }
 
     fn interval(&self) -> Duration {
-        if !self.is_trusted() && self.health.0.lively.load(Ordering::Relaxed) {
+        if !self.health.sees_events() && self.health.0.lively.load(Ordering::Relaxed) {
             return self.calm_interval().min(Duration::from_millis(self.config.turn_poll_ms));
         }
         self.calm_interval()

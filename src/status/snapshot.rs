@@ -101,7 +101,7 @@ impl SourceStatus {
         Self {
             database: stats.database.display().to_string(),
             fault: stats.health.fault().map(|fault| fault.name().to_owned()),
-            events: stats.health.is_watching() && !stats.health.is_mute(),
+            events: stats.health.sees_events(),
         }
     }
 }
